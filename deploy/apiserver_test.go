@@ -45,7 +45,8 @@ func (c *cluster) must(args ...string) string {
 	return out
 }
 
-// swap is PUT of an object as it is, but for the keys of metadata and spec that the body has; swapStatus is PUT of its status.
+// swap is PUT of an object as it is, but for the keys of metadata and spec that the body has; swapStatus is PUT of its
+// status.
 const swap, swapStatus = "swap", "swap status"
 
 // swapped is the body of that.
@@ -138,7 +139,8 @@ func TestApply(t *testing.T) {
 	nettest.Whole(t)
 	c := newCluster(t)
 	for _, file := range []string{"nad-crd.yaml", "crds.yaml", "weft.yaml", "weft-multus.yaml", "weft-flannel.yaml"} {
-		if out := c.must("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", file); strings.Contains(strings.ToLower(out), "warning") {
+		if out := c.must("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f",
+			file); strings.Contains(strings.ToLower(out), "warning") {
 			t.Errorf("%s: %s", file, out)
 		}
 	}
@@ -150,7 +152,8 @@ func TestApply(t *testing.T) {
 	c.must("apply", "-f", "crds.yaml")
 	c.must("apply", "-f", "weft.yaml")
 	c.must("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
-	if out := c.must("apply", "-f", "crds.yaml", "-f", "weft.yaml"); strings.Contains(out, "configured") || strings.Contains(out, "created") {
+	if out := c.must("apply", "-f", "crds.yaml", "-f", "weft.yaml"); strings.Contains(out, "configured") ||
+		strings.Contains(out, "created") {
 		t.Errorf("applied again: %s", out)
 	}
 	if out := c.must("apply", "-f", "weft-multus.yaml"); strings.Count(out, "configured") != 2 {
@@ -169,13 +172,17 @@ func (c *cluster) deleted() {
 	c.Do(http.MethodPost, "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions",
 		`{"apiVersion":"k8s.cni.cncf.io/v1","kind":"NetworkAttachmentDefinition","metadata":{"name":"theirs"},"spec":{}}`)
 	c.must("delete", "-f", "weft.yaml")
-	for _, object := range []string{"network-attachment-definition/theirs", "addresspool/p", "wpool/p", "addressblock/b2", "wblock/b2"} {
+	for _, object := range []string{
+		"network-attachment-definition/theirs", "addresspool/p", "wpool/p", "addressblock/b2", "wblock/b2",
+	} {
 		c.must("get", object)
 	}
-	if out := c.must("get", "weft", "-o", "name"); !strings.Contains(out, "addresspool.weft.dev/p") || !strings.Contains(out, "addressblock.weft.dev/b2") {
+	if out := c.must("get", "weft", "-o", "name"); !strings.Contains(out, "addresspool.weft.dev/p") ||
+		!strings.Contains(out, "addressblock.weft.dev/b2") {
 		c.t.Errorf("all of weft's objects: %s", out)
 	}
-	if out := c.must("get", "crd", "-l", "brought-by=somebody", "-o", "name"); !strings.Contains(out, "network-attachment-definitions") {
+	if out := c.must("get", "crd", "-l", "brought-by=somebody", "-o", "name"); !strings.Contains(out,
+		"network-attachment-definitions") {
 		c.t.Errorf("the CRD that was there: %q", out)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/weft-net/weft/internal/vm/manifest"
 )
 
-// TestDirect: what KubeVirt is told of the direct binding fits together: the definition is one that the plugin understands, and a
-// manifest that names the binding gets a tap.
+// TestDirect: what KubeVirt is told of the direct binding fits together: the definition is one that the plugin
+// understands, and a manifest that names the binding gets a tap.
 func TestDirect(t *testing.T) {
 	var definition struct {
 		Metadata struct{ Name, Namespace string }
@@ -49,14 +49,17 @@ func TestDirect(t *testing.T) {
 	}
 	readInto(t, "kubevirt/binding.yaml", &patch)
 	binding := patch.Spec.Configuration.Network.Binding["weft-direct"]
-	if binding.NetworkAttachmentDefinition != definition.Metadata.Namespace+"/"+definition.Metadata.Name || binding.Migration == nil {
+	if binding.NetworkAttachmentDefinition != definition.Metadata.Namespace+"/"+definition.Metadata.Name ||
+		binding.Migration == nil {
 		t.Errorf("the binding is %+v", binding)
 	}
 	text, err := os.ReadFile("../examples/vm/direct.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for how, bindings := range map[model.VMBinding]map[string]string{model.VMTap: {"weft-direct": binding.DomainAttachmentType}, model.VMDirect: nil} {
+	for how, bindings := range map[model.VMBinding]map[string]string{
+		model.VMTap: {"weft-direct": binding.DomainAttachmentType}, model.VMDirect: nil,
+	} {
 		vm, err := manifest.Read(text, manifest.Options{Bindings: bindings})
 		if err != nil || vm.Interfaces[0].Binding != how {
 			t.Errorf("the machine is %+v (%v), want one bound by %s", vm, err, how)

@@ -40,18 +40,24 @@ func find[T any](t *testing.T, file, kind string) []T {
 
 // TestConfigMap: what the manifests configure is a configuration, and finds what it names among the pod's mounts.
 func TestConfigMap(t *testing.T) {
-	for file, mode := range map[string]config.Mode{"weft.yaml": config.ModeCluster, "weft-multus.yaml": config.ModeMultus, "weft-flannel.yaml": config.ModeFlannel} {
+	for file, mode := range map[string]config.Mode{
+		"weft.yaml": config.ModeCluster, "weft-multus.yaml": config.ModeMultus, "weft-flannel.yaml": config.ModeFlannel,
+	} {
 		c, err := config.Parse([]byte(find[corev1.ConfigMap](t, file, "ConfigMap")[0].Data["weft.yaml"]))
 		if err != nil || c.Network.Mode != mode || !c.Kubernetes.InCluster {
 			t.Errorf("%s: %+v, %v", file, c, err)
 		}
 		agent := find[appsv1.DaemonSet](t, file, "DaemonSet")[0].Spec.Template.Spec.Containers[0]
-		for _, path := range []string{"/etc/cni", c.Install.BinDir, c.Install.HostRoot, "/run", "/var/lib/cni", "/var/run/netns", filepath.Dir(c.Flannel.NetConf)} {
+		for _, path := range []string{
+			"/etc/cni", c.Install.BinDir, c.Install.HostRoot, "/run", "/var/lib/cni", "/var/run/netns",
+			filepath.Dir(c.Flannel.NetConf),
+		} {
 			if !slices.ContainsFunc(agent.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == path }) {
 				t.Errorf("%s: %s is not mounted", file, path)
 			}
 		}
-		if dir := filepath.Dir(plugin.CalicoMTUFile); !slices.ContainsFunc(agent.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == dir && !m.ReadOnly }) {
+		if dir := filepath.Dir(plugin.CalicoMTUFile); !slices.ContainsFunc(agent.VolumeMounts,
+			func(m corev1.VolumeMount) bool { return m.MountPath == dir && !m.ReadOnly }) {
 			t.Errorf("%s: network.mtuFile cannot be written where Calico's plugin reads it: %s", file, dir)
 		}
 	}
@@ -61,12 +67,14 @@ func TestConfigMap(t *testing.T) {
 func TestDaemonSet(t *testing.T) {
 	for file := range agents() {
 		pod := find[appsv1.DaemonSet](t, file, "DaemonSet")[0].Spec.Template.Spec
-		if pod.PriorityClassName != "system-node-critical" || !pod.HostNetwork || pod.Tolerations[0].Operator != corev1.TolerationOpExists {
+		if pod.PriorityClassName != "system-node-critical" || !pod.HostNetwork ||
+			pod.Tolerations[0].Operator != corev1.TolerationOpExists {
 			t.Errorf("%s: %+v", file, pod)
 		}
 		for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 			s := c.SecurityContext
-			if s.Privileged != nil && *s.Privileged || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(s.Capabilities.Add) == 0 {
+			if s.Privileged != nil && *s.Privileged || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) ||
+				len(s.Capabilities.Add) == 0 {
 				t.Errorf("%s: %s: %+v", file, c.Name, s)
 			}
 			if c.Resources.Requests.Memory().IsZero() || c.Resources.Requests.Cpu().IsZero() || len(c.Resources.Limits) > 0 {
@@ -88,8 +96,8 @@ func TestDaemonSet(t *testing.T) {
 	}
 }
 
-// TestMounts: the node's files are written where another vendor's plugins are executed among them, and else only where the agent, or
-// plugins, have something to write: there are mounts of their own.
+// TestMounts: the node's files are written where another vendor's plugins are executed among them, and else only where
+// the agent, or plugins, have something to write: there are mounts of their own.
 func TestMounts(t *testing.T) {
 	for file := range agents() {
 		writable := map[string]bool{}
@@ -97,7 +105,8 @@ func TestMounts(t *testing.T) {
 			writable[m.MountPath] = !m.ReadOnly
 		}
 		for path, want := range map[string]bool{
-			"/host": file == "weft-multus.yaml", "/host/var/lib/cni": true, "/etc/cni": true, "/var/lib/cni": true, "/run": true, "/var/run/netns": true,
+			"/host": file == "weft-multus.yaml", "/host/var/lib/cni": true, "/etc/cni": true, "/var/lib/cni": true, "/run": true,
+			"/var/run/netns":           true,
 			"/var/run/k8s.cni.cncf.io": true, "/opt/cni/bin": false, "/etc/weft": false, "/var/lib/kubelet/pod-resources": false,
 		} {
 			if is, there := writable[path]; !there || is != want {
@@ -114,11 +123,14 @@ func TestController(t *testing.T) {
 		pod := d.Spec.Template.Spec
 		c := pod.Containers[0]
 		s := c.SecurityContext
-		if *d.Spec.Replicas != 1 || pod.ServiceAccountName != "weft-controller" || !*pod.SecurityContext.RunAsNonRoot || !*s.ReadOnlyRootFilesystem ||
-			*s.AllowPrivilegeEscalation || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(s.Capabilities.Add) > 0 {
+		if *d.Spec.Replicas != 1 || pod.ServiceAccountName != "weft-controller" || !*pod.SecurityContext.RunAsNonRoot ||
+			!*s.ReadOnlyRootFilesystem ||
+			*s.AllowPrivilegeEscalation || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) ||
+			len(s.Capabilities.Add) > 0 {
 			t.Errorf("%s: %+v", file, d.Spec)
 		}
-		if c.Resources.Requests.Memory().Cmp(resource.MustParse("32Mi")) != 0 || c.Resources.Requests.Cpu().Cmp(resource.MustParse("5m")) != 0 || len(c.Resources.Limits) > 0 {
+		if c.Resources.Requests.Memory().Cmp(resource.MustParse("32Mi")) != 0 ||
+			c.Resources.Requests.Cpu().Cmp(resource.MustParse("5m")) != 0 || len(c.Resources.Limits) > 0 {
 			t.Errorf("%s: %+v", file, c.Resources)
 		}
 		for _, v := range pod.Volumes {
@@ -132,9 +144,13 @@ func TestController(t *testing.T) {
 // TestRights: no rule says everything, and what an agent and the controller may write are short lists.
 func TestRights(t *testing.T) {
 	want := map[string][]string{
-		"weft": {"pods/status", "nodes/status", "events", "ipamclaims/status", "addresspoolrequests", "addresspools/status", "addressclaims/status", "addressclaims", "addressblocks",
+		"weft": {"pods/status", "nodes/status", "events", "ipamclaims/status", "addresspoolrequests", "addresspools/status",
+			"addressclaims/status", "addressclaims", "addressblocks",
 			"nodeendpoints", "addressmoves", "clusternetworkpolicies/status"},
-		"weft-controller": {"addresspools", "addresspools/status", "addressclaims/status", "addresspoolrequests", "addressblocks", "addressclaims"},
+		"weft-controller": {
+			"addresspools", "addresspools/status", "addressclaims/status", "addresspoolrequests", "addressblocks",
+			"addressclaims",
+		},
 	}
 	for _, role := range find[rbacv1.ClusterRole](t, "weft.yaml", "ClusterRole") {
 		var writes []string

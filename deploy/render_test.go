@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deploy has no code: its tests render the manifests, look at what they say and, where there is an API server, ask
-// it.
+// Package deploy has no code: its tests render the manifests, look at what they say and, where there is an API server,
+// ask it.
 package deploy
 
 import (
@@ -76,7 +76,8 @@ func recipe(dir string) string {
 	return file
 }
 
-// render gives the objects of a kustomization as texts, in order. A patch here is a whole object, or mounts of a DaemonSet.
+// render gives the objects of a kustomization as texts, in order. A patch here is a whole object, or mounts of a
+// DaemonSet.
 func render(t *testing.T, dir string) []string {
 	t.Helper()
 	var k kustomization

@@ -32,7 +32,10 @@ const (
 )
 
 func pool(name, annotations string) string {
-	return fmt.Sprintf(`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"name":%q,"annotations":%s},"spec":{}}`, name, annotations)
+	return fmt.Sprintf(
+		`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"name":%q,"annotations":%s},"spec":{}}`,
+		name, annotations,
+	)
 }
 
 func request(name, node string) string {
@@ -49,7 +52,8 @@ func endpoints(node string) string {
 }
 
 func claim(name, spec string) string {
-	return fmt.Sprintf(`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressClaim","metadata":{"name":%q},"spec":%s}`, name, spec)
+	return fmt.Sprintf(`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressClaim","metadata":{"name":%q},"spec":%s}`, name,
+		spec)
 }
 
 func move(name, target string) string {
@@ -58,7 +62,9 @@ func move(name, target string) string {
 }
 
 func lease(name string) string {
-	return fmt.Sprintf(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":%q},"spec":{"holderIdentity":"n1"}}`, name)
+	return fmt.Sprintf(
+		`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":%q},"spec":{"holderIdentity":"n1"}}`, name,
+	)
 }
 
 func block(name, node, claim, more string) string {
@@ -75,13 +81,16 @@ func (c *cluster) rights() {
 	uid := c.pod("kube-system", "weft-1", "n1", "weft")
 	c.pod("default", "p1", "n1", "default")
 	c.pod("default", "p2", "n2", "default")
-	c.Do(http.MethodPost, blocksURL, block("b2", "n2", "1", `,"asked":{"10.0.2.9":"n3"},"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1"},
+	c.Do(http.MethodPost, blocksURL,
+		block("b2", "n2", "1", `,"asked":{"10.0.2.9":"n3"},"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1"},
 		"granted":{"10.0.2.7":"n1 for AddressClaim a/b","10.0.2.8":"n3 for AddressClaim a/b"}`))
 	c.Do(http.MethodPost, blocksURL, block("orphan", "n9", "1", `,"orphaned":true`))
 	c.Do(http.MethodPost, claimsURL, claim("theirs", "{}"))
 	c.Do(http.MethodPost, poolsURL, pool("p", "{}"))
 	c.Do(http.MethodPost, leasesURL, lease("weft-controller"))
-	for path, body := range map[string]string{claimsURL + "/theirs": `{"addresses":["10.0.2.1"],"node":"n2"}`, poolsURL + "/p": `{"wanted":["n2"]}`} {
+	for path, body := range map[string]string{
+		claimsURL + "/theirs": `{"addresses":["10.0.2.1"],"node":"n2"}`, poolsURL + "/p": `{"wanted":["n2"]}`,
+	} {
 		if code, says := c.ask("admin", swapStatus, path, status(body)); code != 200 {
 			t.Fatalf("%s: %d %s", path, code, says)
 		}
@@ -93,7 +102,8 @@ func (c *cluster) rights() {
 	}
 	c.controllerRights()
 	loose := c.looseToken()
-	if code, says := c.ask(loose, "PATCH", fmt.Sprintf(statusOf, "p1"), network); code != 422 || !strings.Contains(says, "the token is of no node") {
+	if code, says := c.ask(loose, "PATCH", fmt.Sprintf(statusOf, "p1"), network); code != 422 ||
+		!strings.Contains(says, "the token is of no node") {
 		t.Errorf("a token of no node: %d %s", code, says)
 	}
 	c.wide(token)
@@ -114,9 +124,11 @@ func (c *cluster) rights() {
 
 // wide: pools and claims are safe from agents also where somebody has given them more rights than the manifests do.
 func (c *cluster) wide(token string) {
-	c.Do(http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterroles", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"wide"},
+	c.Do(http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"wide"},
 		"rules":[{"apiGroups":["weft.dev"],"resources":["*"],"verbs":["*"]}]}`)
-	c.Do(http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"wide"},
+	c.Do(http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"wide"},
 		"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"wide"},"subjects":[{"kind":"ServiceAccount","name":"weft","namespace":"kube-system"}]}`)
 	for until := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if code, says := c.ask(token, "DELETE", poolsURL+"/none", ""); code == http.StatusNotFound {
@@ -168,7 +180,10 @@ func (c *cluster) controllerRights() {
 		{"the Lease read", "GET", leasesURL + "/weft-controller", "", 200, ""},
 		{"the Lease renewed", swap, leasesURL + "/weft-controller", patch(`{"holderIdentity":"c"}`), 200, ""},
 		{"another Lease read", "GET", leasesURL + "/kube-scheduler", "", 403, "cannot get"},
-		{"another account's token", "POST", "/api/v1/namespaces/kube-system/serviceaccounts/weft/token", "{}", 403, "cannot create"},
+		{
+			"another account's token", "POST", "/api/v1/namespaces/kube-system/serviceaccounts/weft/token", "{}", 403,
+			"cannot create",
+		},
 	} {
 		x.name = "the controller: " + x.name
 		c.try(token, x)
@@ -199,7 +214,12 @@ func (c *cluster) inForce(token string) {
 		{"pods", "PATCH", fmt.Sprintf(statusOf, "p2") + dry, network, 422, "this one is on n2"},
 		{"nodes", "PATCH", nodeStatus + "n2/status" + dry, flannels, 422, "this one is n2"},
 		{"blocks", "POST", blocksURL + dry, block("b3", "n2", "1", ""), 422, "for its own node only"},
-		{"pools", swapStatus, poolsURL + "/p", status(`{"wanted":["n2"],"conditions":[{"type":"Probe","status":"False","reason":"R","message":"m","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`), 422, "what holds of a pool"},
+		{
+			"pools", swapStatus, poolsURL + "/p",
+			status(
+				`{"wanted":["n2"],"conditions":[{"type":"Probe","status":"False","reason":"R","message":"m","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`,
+			), 422, "what holds of a pool",
+		},
 		{"claims", "POST", claimsURL + dry, claim("mine", `{}`), 422, "and no others"},
 		{"requests", "POST", requestsURL + dry, request("r2", "n2"), 422, "in its own node's name only"},
 		{"endpoints", "POST", endpointsURL + dry, endpoints("n2"), 422, "this is n2"},
@@ -215,7 +235,8 @@ func (c *cluster) inForce(token string) {
 			}
 		}
 	}
-	if code, says := c.ask("admin", swapStatus, poolsURL+"/p", status(`{"wanted":["n2"]}`)); code != 200 { // as it was before the policy
+	if code, says := c.ask("admin", swapStatus, poolsURL+"/p", status(`{"wanted":["n2"]}`)); code != 200 {
+		// as it was before the policy
 		c.t.Fatalf("pool: %d %s", code, says)
 	}
 }

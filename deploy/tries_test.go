@@ -10,76 +10,242 @@ func tries() []try {
 	return []try{
 		{"another node's pod", "PATCH", fmt.Sprintf(statusOf, "p2"), network, 422, "this one is on n2, the token is of n1"},
 		{"its own node's pod", "PATCH", fmt.Sprintf(statusOf, "p1"), network, 200, ""},
-		{"taken back", "PATCH", fmt.Sprintf(statusOf, "p1"), `{"metadata":{"annotations":{"k8s.v1.cni.cncf.io/network-status":null}}}`, 200, ""},
-		{"another annotation", "PATCH", fmt.Sprintf(statusOf, "p1"), `{"metadata":{"annotations":{"theirs":"2"}}}`, 422, "and no other"},
-		{"an annotation removed", "PATCH", fmt.Sprintf(statusOf, "p1"), `{"metadata":{"annotations":{"theirs":null}}}`, 422, "and no other"},
+		{
+			"taken back", "PATCH", fmt.Sprintf(statusOf, "p1"),
+			`{"metadata":{"annotations":{"k8s.v1.cni.cncf.io/network-status":null}}}`, 200, "",
+		},
+		{
+			"another annotation", "PATCH", fmt.Sprintf(statusOf, "p1"), `{"metadata":{"annotations":{"theirs":"2"}}}`, 422,
+			"and no other",
+		},
+		{
+			"an annotation removed", "PATCH", fmt.Sprintf(statusOf, "p1"), `{"metadata":{"annotations":{"theirs":null}}}`, 422,
+			"and no other",
+		},
 		{"the status", "PATCH", fmt.Sprintf(statusOf, "p1"), `{"status":{"phase":"Failed"}}`, 422, "not its status"},
 		{"a label", "PATCH", fmt.Sprintf(statusOf, "p1"), `{"metadata":{"labels":{"app":"y"}}}`, 422, "no labels"},
-		{"the pod itself", "PATCH", "/api/v1/namespaces/default/pods/p1", `{"metadata":{"labels":{"app":"y"}}}`, 403, "cannot patch"},
+		{
+			"the pod itself", "PATCH", "/api/v1/namespaces/default/pods/p1", `{"metadata":{"labels":{"app":"y"}}}`, 403,
+			"cannot patch",
+		},
 		{"a pod deleted", "DELETE", "/api/v1/namespaces/default/pods/p1", "", 403, "cannot delete"},
 		{"secrets", "GET", "/api/v1/secrets", "", 403, "cannot list"},
 		{"a node", "PATCH", "/api/v1/nodes/n1", `{}`, 403, "cannot patch"},
 		{"its own node's annotation", "PATCH", nodeStatus + "n1/status", flannels, 200, ""},
 		{"another node's annotation", "PATCH", nodeStatus + "n2/status", flannels, 422, "this one is n2, the token is of n1"},
-		{"another annotation of the node", "PATCH", nodeStatus + "n1/status", `{"metadata":{"annotations":{"theirs":"1"}}}`, 422, "and no other"},
-		{"its own pods' addresses", "PATCH", nodeStatus + "n1/status", `{"metadata":{"annotations":{"weft.dev/pod-addresses":"[]"}}}`, 200, ""},
-		{"none any more", "PATCH", nodeStatus + "n1/status", `{"metadata":{"annotations":{"weft.dev/pod-addresses":null}}}`, 200, ""},
-		{"those of another node's pods", "PATCH", nodeStatus + "n2/status", `{"metadata":{"annotations":{"weft.dev/pod-addresses":"[]"}}}`, 422, "this one is n2, the token is of n1"},
+		{
+			"another annotation of the node", "PATCH", nodeStatus + "n1/status", `{"metadata":{"annotations":{"theirs":"1"}}}`,
+			422, "and no other",
+		},
+		{
+			"its own pods' addresses", "PATCH", nodeStatus + "n1/status",
+			`{"metadata":{"annotations":{"weft.dev/pod-addresses":"[]"}}}`, 200, "",
+		},
+		{
+			"none any more", "PATCH", nodeStatus + "n1/status",
+			`{"metadata":{"annotations":{"weft.dev/pod-addresses":null}}}`, 200, "",
+		},
+		{
+			"those of another node's pods", "PATCH", nodeStatus + "n2/status",
+			`{"metadata":{"annotations":{"weft.dev/pod-addresses":"[]"}}}`, 422, "this one is n2, the token is of n1",
+		},
 		{"a label of the node", "PATCH", nodeStatus + "n1/status", `{"metadata":{"labels":{"app":"y"}}}`, 422, "no labels"},
-		{"the network is available", "PATCH", nodeStatus + "n1/status", `{"status":{"conditions":[{"type":"NetworkUnavailable","status":"False"}]}}`, 200, ""},
-		{"the node is ready", "PATCH", nodeStatus + "n1/status", `{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`, 422, "NetworkUnavailable of its node and no other"},
-		{"an address of the node", "PATCH", nodeStatus + "n1/status", `{"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.1"}]}}`, 422, "not the rest"},
+		{
+			"the network is available", "PATCH", nodeStatus + "n1/status",
+			`{"status":{"conditions":[{"type":"NetworkUnavailable","status":"False"}]}}`, 200, "",
+		},
+		{
+			"the node is ready", "PATCH", nodeStatus + "n1/status",
+			`{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`, 422, "NetworkUnavailable of its node and no other",
+		},
+		{
+			"an address of the node", "PATCH", nodeStatus + "n1/status",
+			`{"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.1"}]}}`, 422, "not the rest",
+		},
 		{"nodes read", "GET", "/api/v1/nodes", "", 200, ""},
 		{"pods read", "GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1", "", 200, ""},
 		{"networks read", "GET", "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions", "", 200, ""},
-		{"a network made", "POST", "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions", `{}`, 403, "cannot create"},
-		{"an event", "POST", "/api/v1/namespaces/default/events", `{"apiVersion":"v1","kind":"Event","metadata":{"name":"e","namespace":"default"},
+		{
+			"a network made", "POST", "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions", `{}`, 403,
+			"cannot create",
+		},
+		{"an event", "POST", "/api/v1/namespaces/default/events",
+			`{"apiVersion":"v1","kind":"Event","metadata":{"name":"e","namespace":"default"},
 			"involvedObject":{"kind":"Pod","namespace":"default","name":"p1"},"reason":"R","message":"m","type":"Normal"}`, 201, ""},
 		{"a block of its own", "POST", blocksURL, block("b1", "n1", "1", ""), 201, ""},
-		{"a block with a grant", "POST", blocksURL, block("b6", "n1", "1", `,"granted":{"10.0.6.1":"n1 for a/b"}`), 422, "grants no addresses"},
+		{
+			"a block with a grant", "POST", blocksURL, block("b6", "n1", "1", `,"granted":{"10.0.6.1":"n1 for a/b"}`), 422,
+			"grants no addresses",
+		},
 		{"a block for another", "POST", blocksURL, block("b3", "n2", "1", ""), 422, "for its own node only"},
-		{"a block that nobody had, as orphaned", "POST", blocksURL, block("b4", "n1", "1", `,"orphaned":true`), 422, "does not say that a node is gone"},
-		{"its own block, as orphaned", swap, blocksURL + "/b1", patch(`{"orphaned":true}`), 422, "does not say that a node is gone"},
+		{
+			"a block that nobody had, as orphaned", "POST", blocksURL, block("b4", "n1", "1", `,"orphaned":true`), 422,
+			"does not say that a node is gone",
+		},
+		{
+			"its own block, as orphaned", swap, blocksURL + "/b1", patch(`{"orphaned":true}`), 422,
+			"does not say that a node is gone",
+		},
 		{"its own block's claim", swap, blocksURL + "/b1", patch(`{"claim":"2"}`), 200, ""},
-		{"its own block given away", swap, blocksURL + "/b1", patch(`{"node":"n2"}`), 422, "that are gone by the controller's word"},
+		{
+			"its own block given away", swap, blocksURL + "/b1", patch(`{"node":"n2"}`), 422,
+			"that are gone by the controller's word",
+		},
 		{"asks for an address", swap, blocksURL + "/b2", patch(`{"asked":{"10.0.2.1":"n1","10.0.2.9":"n3"}}`), 200, ""},
-		{"asks for an address for a claim", swap, blocksURL + "/b2", patch(`{"asked":{"10.0.2.1":"n1","10.0.2.2":"n1 for a/b","10.0.2.9":"n3"}}`), 200, ""},
-		{"asks in another's name", swap, blocksURL + "/b2", patch(`{"asked":{"10.0.2.1":"n1","10.0.2.2":"n1 for a/b","10.0.2.3":"n3","10.0.2.9":"n3"}}`), 422, "in its own name only"},
-		{"asks in the place of another", swap, blocksURL + "/b2", patch(`{"asked":{"10.0.2.1":"n1","10.0.2.2":"n1 for a/b","10.0.2.9":"n1"}}`), 422, "in its own name only"},
-		{"asks for what is no address", swap, blocksURL + "/b2", patch(`{"asked":{"10.0.2.1":"n1","10.0.2.2":"n1 for a/b","x":"n1","10.0.2.9":"n3"}}`), 422, "for addresses of the block"},
-		{"asks for an address of another block", swap, blocksURL + "/b2", patch(`{"asked":{"10.0.2.1":"n1","10.0.2.2":"n1 for a/b","10.0.3.2":"n1","10.0.2.9":"n3"}}`), 422, "for addresses of the block"},
-		{"another's block given to the garbage collector", swap, blocksURL + "/b2", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"gone","uid":"8d4b2d1e-0000-4000-8000-000000000000"}]}}`, 422, "changes no owners"},
-		{"another's block kept from being deleted", swap, blocksURL + "/b2", `{"metadata":{"finalizers":["example.org/never"]}}`, 422, "no finalizers of a block"},
-		{"takes back what another asks for", swap, blocksURL + "/b2", patch(`{"asked":{"10.0.2.1":"n1","10.0.2.2":"n1 for a/b"}}`), 422, "what others ask for"},
+		{
+			"asks for an address for a claim", swap, blocksURL + "/b2",
+			patch(`{"asked":{"10.0.2.1":"n1","10.0.2.2":"n1 for a/b","10.0.2.9":"n3"}}`), 200, "",
+		},
+		{
+			"asks in another's name", swap, blocksURL + "/b2",
+			patch(`{"asked":{"10.0.2.1":"n1","10.0.2.2":"n1 for a/b","10.0.2.3":"n3","10.0.2.9":"n3"}}`), 422,
+			"in its own name only",
+		},
+		{
+			"asks in the place of another", swap, blocksURL + "/b2",
+			patch(`{"asked":{"10.0.2.1":"n1","10.0.2.2":"n1 for a/b","10.0.2.9":"n1"}}`), 422, "in its own name only",
+		},
+		{
+			"asks for what is no address", swap, blocksURL + "/b2",
+			patch(`{"asked":{"10.0.2.1":"n1","10.0.2.2":"n1 for a/b","x":"n1","10.0.2.9":"n3"}}`), 422,
+			"for addresses of the block",
+		},
+		{
+			"asks for an address of another block", swap, blocksURL + "/b2",
+			patch(`{"asked":{"10.0.2.1":"n1","10.0.2.2":"n1 for a/b","10.0.3.2":"n1","10.0.2.9":"n3"}}`), 422,
+			"for addresses of the block",
+		},
+		{
+			"another's block given to the garbage collector", swap, blocksURL + "/b2",
+			`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"gone","uid":"8d4b2d1e-0000-4000-8000-000000000000"}]}}`, 422, "changes no owners",
+		},
+		{
+			"another's block kept from being deleted", swap, blocksURL + "/b2",
+			`{"metadata":{"finalizers":["example.org/never"]}}`, 422, "no finalizers of a block",
+		},
+		{
+			"takes back what another asks for", swap, blocksURL + "/b2",
+			patch(`{"asked":{"10.0.2.1":"n1","10.0.2.2":"n1 for a/b"}}`), 422, "what others ask for",
+		},
 		{"does not ask any more", swap, blocksURL + "/b2", patch(`{"asked":{"10.0.2.1":"n1","10.0.2.9":"n3"}}`), 200, ""},
-		{"an address that was not ceded", swap, blocksURL + "/b2", patch(`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1","10.0.2.8":"n1/1"}}`), 422, "ceded to it or to anybody"},
-		{"an address for another", swap, blocksURL + "/b2", patch(`{"ceded":{"10.0.2.5":"n3/1","10.0.2.6":"n3/1"}}`), 422, "ceded to it or to anybody"},
-		{"an address that another has", swap, blocksURL + "/b2", patch(`{"ceded":{"10.0.2.5":"","10.0.2.6":"n1/1"}}`), 422, "ceded to it or to anybody"},
-		{"an address that was ceded to anybody", swap, blocksURL + "/b2", patch(`{"ceded":{"10.0.2.5":"n1/1","10.0.2.6":"n3/1"}}`), 200, ""},
+		{
+			"an address that was not ceded", swap, blocksURL + "/b2",
+			patch(`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1","10.0.2.8":"n1/1"}}`), 422, "ceded to it or to anybody",
+		},
+		{
+			"an address for another", swap, blocksURL + "/b2", patch(`{"ceded":{"10.0.2.5":"n3/1","10.0.2.6":"n3/1"}}`), 422,
+			"ceded to it or to anybody",
+		},
+		{
+			"an address that another has", swap, blocksURL + "/b2", patch(`{"ceded":{"10.0.2.5":"","10.0.2.6":"n1/1"}}`), 422,
+			"ceded to it or to anybody",
+		},
+		{
+			"an address that was ceded to anybody", swap, blocksURL + "/b2",
+			patch(`{"ceded":{"10.0.2.5":"n1/1","10.0.2.6":"n3/1"}}`), 200, "",
+		},
 		{"that one given back", swap, blocksURL + "/b2", patch(`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1"}}`), 200, ""},
-		{"an address that is that node's again", swap, blocksURL + "/b2", patch(`{"ceded":{"10.0.2.5":""}}`), 422, "what is that node's again"},
-		{"another's block orphaned", swap, blocksURL + "/b2", patch(`{"orphaned":true}`), 422, "does not say that a node is gone"},
-		{"another's block whose node lives", swap, blocksURL + "/b2", patch(`{"node":"n1","claim":"3"}`), 422, "that are gone by the controller's word"},
+		{
+			"an address that is that node's again", swap, blocksURL + "/b2", patch(`{"ceded":{"10.0.2.5":""}}`), 422,
+			"what is that node's again",
+		},
+		{
+			"another's block orphaned", swap, blocksURL + "/b2", patch(`{"orphaned":true}`), 422,
+			"does not say that a node is gone",
+		},
+		{
+			"another's block whose node lives", swap, blocksURL + "/b2", patch(`{"node":"n1","claim":"3"}`), 422,
+			"that are gone by the controller's word",
+		},
 		{"another's claim", swap, blocksURL + "/b2", patch(`{"claim":"2"}`), 422, "who has another node's block"},
 		{"given to a third", swap, blocksURL + "/b2", patch(`{"node":"n3"}`), 422, "that are gone by the controller's word"},
-		{"a claim's address without a grant", swap, blocksURL + "/b2", patch(`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1","10.0.2.9":"n1/1 for AddressClaim a/b"},"granted":{"10.0.2.7":"n1 for AddressClaim a/b","10.0.2.8":"n3 for AddressClaim a/b"}}`), 422, "that the controller has granted"},
-		{"one with the grant of another address", swap, blocksURL + "/b2", patch(`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1","10.0.2.9":"n1/1 for AddressClaim a/b"},"granted":{"10.0.2.8":"n3 for AddressClaim a/b"}}`), 422, "that the controller has granted"},
-		{"one that another node was granted", swap, blocksURL + "/b2", patch(`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1","10.0.2.8":"n1/1 for AddressClaim a/b"},"granted":{"10.0.2.7":"n1 for AddressClaim a/b"}}`), 422, "that the controller has granted"},
-		{"one that was granted for another claim", swap, blocksURL + "/b2", patch(`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1","10.0.2.7":"n1/1 for AddressClaim a/c"},"granted":{"10.0.2.8":"n3 for AddressClaim a/b"}}`), 422, "that the controller has granted"},
-		{"one that was granted, for no claim", swap, blocksURL + "/b2", patch(`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1","10.0.2.7":"n1/1"},"granted":{"10.0.2.8":"n3 for AddressClaim a/b"}}`), 422, "that the controller has granted"},
-		{"one that was granted, for another node", swap, blocksURL + "/b2", patch(`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1","10.0.2.7":"n3/1 for AddressClaim a/b"},"granted":{"10.0.2.8":"n3 for AddressClaim a/b"}}`), 422, "that the controller has granted"},
-		{"one that was granted, and the grant stays", swap, blocksURL + "/b2", patch(`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1","10.0.2.7":"n1/1 for AddressClaim a/b"},"granted":{"10.0.2.7":"n1 for AddressClaim a/b","10.0.2.8":"n3 for AddressClaim a/b"}}`), 422, "that the controller has granted"},
-		{"a grant by itself", swap, blocksURL + "/b2", patch(`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1"},"granted":{"10.0.2.7":"n1 for AddressClaim a/b","10.0.2.8":"n3 for AddressClaim a/b","10.0.2.9":"n1 for AddressClaim a/b"}}`), 422, "grants no addresses"},
-		{"a grant changed", swap, blocksURL + "/b2", patch(`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1"},"granted":{"10.0.2.7":"n1 for AddressClaim a/c","10.0.2.8":"n3 for AddressClaim a/b"}}`), 422, "grants no addresses"},
-		{"another node's grant taken away", swap, blocksURL + "/b2", patch(`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1"},"granted":{"10.0.2.7":"n1 for AddressClaim a/b"}}`), 422, "uses up what its own node was granted"},
-		{"a claim's address that was granted", swap, blocksURL + "/b2", patch(`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1","10.0.2.7":"n1/1 for AddressClaim a/b"},"granted":{"10.0.2.8":"n3 for AddressClaim a/b"}}`), 200, ""},
-		{"a machine's claim", "POST", claimsURL, claim("machine", `{"virtualMachine":{"name":"db","network":"weft","interface":"eth0"}}`), 201, ""},
+		{
+			"a claim's address without a grant", swap, blocksURL + "/b2",
+			patch(
+				`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1","10.0.2.9":"n1/1 for AddressClaim a/b"},"granted":{"10.0.2.7":"n1 for AddressClaim a/b","10.0.2.8":"n3 for AddressClaim a/b"}}`,
+			), 422, "that the controller has granted",
+		},
+		{
+			"one with the grant of another address", swap, blocksURL + "/b2",
+			patch(
+				`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1","10.0.2.9":"n1/1 for AddressClaim a/b"},"granted":{"10.0.2.8":"n3 for AddressClaim a/b"}}`,
+			), 422, "that the controller has granted",
+		},
+		{
+			"one that another node was granted", swap, blocksURL + "/b2",
+			patch(
+				`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1","10.0.2.8":"n1/1 for AddressClaim a/b"},"granted":{"10.0.2.7":"n1 for AddressClaim a/b"}}`,
+			), 422, "that the controller has granted",
+		},
+		{
+			"one that was granted for another claim", swap, blocksURL + "/b2",
+			patch(
+				`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1","10.0.2.7":"n1/1 for AddressClaim a/c"},"granted":{"10.0.2.8":"n3 for AddressClaim a/b"}}`,
+			), 422, "that the controller has granted",
+		},
+		{
+			"one that was granted, for no claim", swap, blocksURL + "/b2",
+			patch(
+				`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1","10.0.2.7":"n1/1"},"granted":{"10.0.2.8":"n3 for AddressClaim a/b"}}`,
+			), 422, "that the controller has granted",
+		},
+		{
+			"one that was granted, for another node", swap, blocksURL + "/b2",
+			patch(
+				`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1","10.0.2.7":"n3/1 for AddressClaim a/b"},"granted":{"10.0.2.8":"n3 for AddressClaim a/b"}}`,
+			), 422, "that the controller has granted",
+		},
+		{
+			"one that was granted, and the grant stays", swap, blocksURL + "/b2",
+			patch(
+				`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1","10.0.2.7":"n1/1 for AddressClaim a/b"},"granted":{"10.0.2.7":"n1 for AddressClaim a/b","10.0.2.8":"n3 for AddressClaim a/b"}}`,
+			), 422, "that the controller has granted",
+		},
+		{
+			"a grant by itself", swap, blocksURL + "/b2",
+			patch(
+				`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1"},"granted":{"10.0.2.7":"n1 for AddressClaim a/b","10.0.2.8":"n3 for AddressClaim a/b","10.0.2.9":"n1 for AddressClaim a/b"}}`,
+			), 422, "grants no addresses",
+		},
+		{
+			"a grant changed", swap, blocksURL + "/b2",
+			patch(
+				`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1"},"granted":{"10.0.2.7":"n1 for AddressClaim a/c","10.0.2.8":"n3 for AddressClaim a/b"}}`,
+			), 422, "grants no addresses",
+		},
+		{
+			"another node's grant taken away", swap, blocksURL + "/b2",
+			patch(`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1"},"granted":{"10.0.2.7":"n1 for AddressClaim a/b"}}`), 422,
+			"uses up what its own node was granted",
+		},
+		{
+			"a claim's address that was granted", swap, blocksURL + "/b2",
+			patch(
+				`{"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1","10.0.2.7":"n1/1 for AddressClaim a/b"},"granted":{"10.0.2.8":"n3 for AddressClaim a/b"}}`,
+			), 200, "",
+		},
+		{
+			"a machine's claim", "POST", claimsURL,
+			claim("machine", `{"virtualMachine":{"name":"db","network":"weft","interface":"eth0"}}`), 201, "",
+		},
 		{"people's claim", "POST", claimsURL, claim("mine", `{}`), 422, "of virtual machines, and no others"},
 		{"a claim used here", swapStatus, claimsURL + "/machine", status(`{"addresses":["10.0.1.1"],"node":"n1"}`), 200, ""},
-		{"a claim used elsewhere", swapStatus, claimsURL + "/machine", status(`{"addresses":["10.0.1.1"],"node":"n2"}`), 422, "and of no other"},
-		{"a claim of another node", swapStatus, claimsURL + "/theirs", status(`{"addresses":["10.0.2.1"],"node":"n2"}`), 422, "and of no other"},
-		{"a claim that moves here", swapStatus, claimsURL + "/theirs", status(`{"addresses":["10.0.2.1"],"node":"n1"}`), 200, ""},
-		{"other addresses for a claim", swapStatus, claimsURL + "/theirs", status(`{"addresses":["10.0.2.2"],"node":"n1"}`), 422, "takes no address from a claim"},
+		{
+			"a claim used elsewhere", swapStatus, claimsURL + "/machine", status(`{"addresses":["10.0.1.1"],"node":"n2"}`), 422,
+			"and of no other",
+		},
+		{
+			"a claim of another node", swapStatus, claimsURL + "/theirs", status(`{"addresses":["10.0.2.1"],"node":"n2"}`), 422,
+			"and of no other",
+		},
+		{
+			"a claim that moves here", swapStatus, claimsURL + "/theirs",
+			status(`{"addresses":["10.0.2.1"],"node":"n1"}`), 200, "",
+		},
+		{
+			"other addresses for a claim", swapStatus, claimsURL + "/theirs", status(`{"addresses":["10.0.2.2"],"node":"n1"}`),
+			422, "takes no address from a claim",
+		},
 		{"a claim changed", swap, claimsURL + "/theirs", patch(`{}`), 403, "cannot update"},
 		{"a machine's claim deleted", "DELETE", claimsURL + "/machine", "", 403, "cannot delete"},
 		{"people's claim deleted", "DELETE", claimsURL + "/theirs", "", 403, "cannot delete"},
@@ -92,9 +258,18 @@ func tries() []try {
 		{"another target", swap, movesURL + "/m1", patch(`{"source":"n1","target":"n2"}`), 422, "cannot be changed"},
 		{"a move that is over", "DELETE", movesURL + "/m1", "", 200, ""},
 		{"another's deleted", "DELETE", blocksURL + "/b2", "", 422, "deletes blocks of its own node only"},
-		{"an orphan for a third", swap, blocksURL + "/orphan", patch(`{"node":"n3"}`), 422, "that are gone by the controller's word"},
-		{"an orphan whose node is there", swap, blocksURL + "/orphan", patch(`{"orphaned":false}`), 422, "that another node is there"},
-		{"an orphan taken over, and orphaned still", swap, blocksURL + "/orphan", patch(`{"node":"n1","claim":"3"}`), 422, "does not say that a node is gone"},
+		{
+			"an orphan for a third", swap, blocksURL + "/orphan", patch(`{"node":"n3"}`), 422,
+			"that are gone by the controller's word",
+		},
+		{
+			"an orphan whose node is there", swap, blocksURL + "/orphan", patch(`{"orphaned":false}`), 422,
+			"that another node is there",
+		},
+		{
+			"an orphan taken over, and orphaned still", swap, blocksURL + "/orphan", patch(`{"node":"n1","claim":"3"}`), 422,
+			"does not say that a node is gone",
+		},
 		{"an orphan taken over", swap, blocksURL + "/orphan", patch(`{"node":"n1","claim":"3","orphaned":false}`), 200, ""},
 		{"its own deleted", "DELETE", blocksURL + "/b1", "", 200, ""},
 		{"a block patched", "PATCH", blocksURL + "/b2", patch(`{"claim":"4"}`), 403, "cannot patch"},
@@ -105,8 +280,16 @@ func tries() []try {
 		{"its node waits for addresses", swapStatus, poolsURL + "/p", status(`{"wanted":["n2","n1"]}`), 200, ""},
 		{"and does not any more", swapStatus, poolsURL + "/p", status(`{"wanted":["n2"]}`), 200, ""},
 		{"another node waits", swapStatus, poolsURL + "/p", status(`{"wanted":["n2","n3"]}`), 422, "of its own node only"},
-		{"another node does not wait any more", swapStatus, poolsURL + "/p", status(`{"wanted":["n1"]}`), 422, "of its own node only"},
-		{"what holds of a pool", swapStatus, poolsURL + "/p", status(`{"wanted":["n2"],"conditions":[{"type":"Allocatable","status":"False","reason":"R","message":"m","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`), 422, "what holds of a pool"},
+		{
+			"another node does not wait any more", swapStatus, poolsURL + "/p", status(`{"wanted":["n1"]}`), 422,
+			"of its own node only",
+		},
+		{
+			"what holds of a pool", swapStatus, poolsURL + "/p",
+			status(
+				`{"wanted":["n2"],"conditions":[{"type":"Allocatable","status":"False","reason":"R","message":"m","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`,
+			), 422, "what holds of a pool",
+		},
 		{"a range asked for", "POST", requestsURL, request("r1", "n1"), 201, ""},
 		{"a range asked for in another's name", "POST", requestsURL, request("r2", "n2"), 422, "in its own node's name only"},
 		{"what is asked for deleted", "DELETE", requestsURL + "/r1", "", 403, "cannot delete"},
@@ -116,7 +299,10 @@ func tries() []try {
 		{"another node's endpoints", "POST", endpointsURL, endpoints("n2"), 422, "this is n2, the token is of n1"},
 		{"endpoints deleted", "DELETE", endpointsURL + "/n1", "", 403, "cannot delete"},
 		{"network policies read", "GET", "/apis/networking.k8s.io/v1/networkpolicies", "", 200, ""},
-		{"a network policy made", "POST", "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies", "{}", 403, "cannot create"},
+		{
+			"a network policy made", "POST", "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies", "{}", 403,
+			"cannot create",
+		},
 		{"reservations read", "GET", "/apis/weft.dev/v1alpha1/addressreservations", "", 200, ""},
 		{"a reservation made", "POST", "/apis/weft.dev/v1alpha1/addressreservations", "{}", 403, "cannot create"},
 		{"the Lease", "POST", leasesURL, lease("weft-controller"), 403, "cannot create"},

@@ -4,8 +4,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// AddressBlock is the claim of a node on a part of a pool: that the object exists is the claim. Agents make, change and delete
-// these objects; people only read them.
+// AddressBlock is the claim of a node on a part of a pool: that the object exists is the claim. Agents make, change and
+// delete these objects; people only read them.
 //
 // +genclient
 // +genclient:nonNamespaced
@@ -43,10 +43,11 @@ type AddressBlockSpec struct {
 	Claim string `json:"claim"`
 	// Asked are addresses that other nodes ask for, with the node and perhaps the IPAMClaim that each is for.
 	Asked map[string]string `json:"asked,omitempty"`
-	// Ceded are addresses that the node gave away, each with its holder; an empty one is free for the first node that takes it.
+	// Ceded are addresses that the node gave away, each with its holder; an empty one is free for the first node that
+	// takes it.
 	Ceded map[string]string `json:"ceded,omitempty"`
-	// Granted are addresses that another node may take, each with that node and the claim in whose name. The controller writes it; the
-	// node takes the entry out as it takes the address.
+	// Granted are addresses that another node may take, each with that node and the claim in whose name. The controller
+	// writes it; the node takes the entry out as it takes the address.
 	Granted map[string]string `json:"granted,omitempty"`
 	// Orphaned: the node does not exist any more. The controller writes it; any other node may take the block over then.
 	Orphaned bool `json:"orphaned,omitempty"`

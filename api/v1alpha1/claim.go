@@ -4,8 +4,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// AddressReservation keeps addresses of pools from being given to pods, in whichever pools they are. What pods have already
-// they keep.
+// AddressReservation keeps addresses of pools from being given to pods, in whichever pools they are. What pods have
+// already they keep.
 //
 // +genclient
 // +genclient:nonNamespaced
@@ -43,8 +43,8 @@ type AddressReservationList struct {
 }
 
 // AddressClaim is addresses that outlive pods: each pod of the namespace that names the claim in its annotation
-// weft.dev/address-claim has them, one at a time. Those of virtual machines are made by agents: the pods that a machine runs in have
-// them, and a second one stands by while the machine migrates.
+// weft.dev/address-claim has them, one at a time. Those of virtual machines are made by agents: the pods that a machine
+// runs in have them, and a second one stands by while the machine migrates.
 //
 // +genclient
 // +kubebuilder:object:root=true

@@ -18,7 +18,8 @@ func TestDeepCopiesShareNothing(t *testing.T) {
 	for _, o := range []runtime.Object{
 		&AddressPool{}, &AddressPoolList{}, &AddressBlock{}, &AddressBlockList{},
 		&AddressReservation{}, &AddressReservationList{}, &AddressClaim{}, &AddressClaimList{},
-		&NodeEndpoints{}, &NodeEndpointsList{}, &AddressMove{}, &AddressMoveList{}, &AddressPoolRequest{}, &AddressPoolRequestList{},
+		&NodeEndpoints{}, &NodeEndpointsList{}, &AddressMove{}, &AddressMoveList{}, &AddressPoolRequest{},
+		&AddressPoolRequestList{},
 	} {
 		for _, field := range []string{"Spec", "Status", "Items"} {
 			f := reflect.ValueOf(o).Elem().FieldByName(field)
@@ -49,7 +50,8 @@ func fill(t *testing.T, random *rand.Rand, v reflect.Value) {
 		}
 		full := true
 		for i := range got.NumField() {
-			full = full && !got.Field(i).IsZero() && (got.Field(i).Kind() != reflect.Slice && got.Field(i).Kind() != reflect.Map || got.Field(i).Len() > 0)
+			full = full && !got.Field(i).IsZero() &&
+				(got.Field(i).Kind() != reflect.Slice && got.Field(i).Kind() != reflect.Map || got.Field(i).Len() > 0)
 		}
 		if full {
 			v.Set(got)

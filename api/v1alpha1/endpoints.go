@@ -4,8 +4,9 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// NodeEndpoints is which interfaces a node's pods have, and with which addresses. The node's agent writes it right after each
-// ADD, so that others' network policies know a pod before the kubelet tells of it. The object has the node's name.
+// NodeEndpoints is which interfaces a node's pods have, and with which addresses. The node's agent writes it right
+// after each ADD, so that others' network policies know a pod before the kubelet tells of it. The object has the node's
+// name.
 //
 // +genclient
 // +genclient:nonNamespaced

@@ -25,7 +25,9 @@ func generated() []string {
 }
 
 // away is what Go says when a module is not in the cache and cannot be had.
-var away = regexp.MustCompile(`dial tcp|no such host|i/o timeout|connection refused|module lookup disabled|Client\.Timeout exceeded`)
+var away = regexp.MustCompile(
+	`dial tcp|no such host|i/o timeout|connection refused|module lookup disabled|Client\.Timeout exceeded`,
+)
 
 // TestGenerated: the deep copies, deploy/crds and pkg/client are what the generators make of the types.
 func TestGenerated(t *testing.T) {

@@ -4,8 +4,9 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// AddressMove is a virtual machine that migrates with its addresses. The agent of the node where it is awaited makes the object
-// and deletes it; the agent of the node that it comes from hands over its connections. People have nothing to do with it.
+// AddressMove is a virtual machine that migrates with its addresses. The agent of the node where it is awaited makes
+// the object and deletes it; the agent of the node that it comes from hands over its connections. People have nothing
+// to do with it.
 //
 // +genclient
 // +kubebuilder:object:root=true

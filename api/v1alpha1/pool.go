@@ -29,8 +29,8 @@ type AddressPool struct {
 //
 // +kubebuilder:validation:XValidation:rule=`has(self.assignmentMode) == has(oldSelf.assignmentMode)`,message="whether a pool is one of the cluster's network cannot be changed: its addresses may be another network's"
 type AddressPoolSpec struct {
-	// Regions are the addresses. They do not overlap, and what is there is not changed: add regions, or take one out of which no
-	// block is claimed.
+	// Regions are the addresses. They do not overlap, and what is there is not changed: add regions, or take one out of
+	// which no block is claimed.
 	// +kubebuilder:validation:MaxItems=1024
 	// +listType=map
 	// +listMapKey=cidr
@@ -42,13 +42,13 @@ type AddressPoolSpec struct {
 	Reserved []ReservedAddress `json:"reserved,omitempty"`
 	// Excluded are parts of the pool of which nothing further is given. weft fills it from AddressReservations.
 	Excluded []ExcludedRange `json:"excluded,omitempty"`
-	// AssignmentMode makes this a pool of the cluster's network: Automatic gives addresses to every pod that the selectors choose,
-	// Manual only to pods that ask for this pool. Without it the pool is for networks whose configurations name it, and the
-	// fields below have no meaning.
+	// AssignmentMode makes this a pool of the cluster's network: Automatic gives addresses to every pod that the selectors
+	// choose, Manual only to pods that ask for this pool. Without it the pool is for networks whose configurations name
+	// it, and the fields below have no meaning.
 	// +kubebuilder:validation:Enum=Automatic;Manual
 	AssignmentMode string `json:"assignmentMode,omitempty"`
-	// NodeSelector says on which nodes pods get addresses that did not ask for this pool, in Calico's words: zone == "west". Empty
-	// means all.
+	// NodeSelector says on which nodes pods get addresses that did not ask for this pool, in Calico's words: zone ==
+	// "west". Empty means all.
 	// +kubebuilder:validation:MaxLength=4096
 	NodeSelector string `json:"nodeSelector,omitempty"`
 	// NamespaceSelector says the same of the pods' namespaces. Both must choose a pod.
@@ -71,8 +71,8 @@ type AddressPoolSpec struct {
 
 // Encapsulation is how packets between pods of two nodes travel.
 type Encapsulation struct {
-	// Kind is none, vxlan or ipip. ipip carries IPv4 only. Left out, packets travel as network.encapsulation in the agents'
-	// configuration says.
+	// Kind is none, vxlan or ipip. ipip carries IPv4 only. Left out, packets travel as network.encapsulation in the
+	// agents' configuration says.
 	// +kubebuilder:validation:Enum=none;vxlan;ipip
 	Kind string `json:"kind,omitempty"`
 	// When is Always, or CrossSubnet: only between nodes in different subnets. Left out it is Always.
@@ -98,8 +98,8 @@ type AddressPoolStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []Condition `json:"conditions,omitempty"`
-	// Wanted are the nodes that found the pool exhausted. Each node's agent writes that node; the others give back what they can
-	// spare.
+	// Wanted are the nodes that found the pool exhausted. Each node's agent writes that node; the others give back what
+	// they can spare.
 	// +kubebuilder:validation:MaxItems=5000
 	// +kubebuilder:validation:items:MaxLength=253
 	Wanted []string `json:"wanted,omitempty"`

@@ -13,7 +13,8 @@ var SchemeGroupVersion = schema.GroupVersion{Group: Group, Version: Version}
 
 // AddToScheme makes the kinds known to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(SchemeGroupVersion, &AddressPool{}, &AddressPoolList{}, &AddressBlock{}, &AddressBlockList{}, &AddressPoolRequest{}, &AddressPoolRequestList{},
+	s.AddKnownTypes(SchemeGroupVersion, &AddressPool{}, &AddressPoolList{}, &AddressBlock{}, &AddressBlockList{},
+		&AddressPoolRequest{}, &AddressPoolRequestList{},
 		&AddressReservation{}, &AddressReservationList{}, &AddressClaim{}, &AddressClaimList{},
 		&NodeEndpoints{}, &NodeEndpointsList{}, &AddressMove{}, &AddressMoveList{})
 	metav1.AddToGroupVersion(s, SchemeGroupVersion)

@@ -4,8 +4,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// AddressPoolRequest is what a node's agent asks the controller for: agents do not write pools. The controller does it, and deletes
-// the request.
+// AddressPoolRequest is what a node's agent asks the controller for: agents do not write pools. The controller does it,
+// and deletes the request.
 //
 // +genclient
 // +genclient:nonNamespaced
@@ -30,8 +30,8 @@ type AddressPoolRequestSpec struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	// +kubebuilder:validation:MaxLength=253
 	Node string `json:"node"`
-	// Pool is the pool that is to have the addresses: one that networks' configurations name, never one of the cluster's network.
-	// Without it, Calico's pools are to become pools: a pod of the cluster's network has asked for an address.
+	// Pool is the pool that is to have the addresses: one that networks' configurations name, never one of the cluster's
+	// network. Without it, Calico's pools are to become pools: a pod of the cluster's network has asked for an address.
 	// +kubebuilder:validation:MaxLength=200
 	Pool string `json:"pool,omitempty"`
 	// CIDR is the range that is added to the pool where it does not have it.
@@ -43,11 +43,12 @@ type AddressPoolRequestSpec struct {
 	// Network is whereabouts' network_name of the range.
 	// +kubebuilder:validation:MaxLength=253
 	Network string `json:"network,omitempty"`
-	// Claim, "namespace/name", is the claim of a virtual machine, in the place of a pool: addresses that no pool gives any more are
-	// taken out of it.
+	// Claim, "namespace/name", is the claim of a virtual machine, in the place of a pool: addresses that no pool gives any
+	// more are taken out of it.
 	// +kubebuilder:validation:MaxLength=317
 	Claim string `json:"claim,omitempty"`
-	// Address, of the block CIDR of the pool, is to be granted to the node in the name of the claim, which goes to where its pod is.
+	// Address, of the block CIDR of the pool, is to be granted to the node in the name of the claim, which goes to where
+	// its pod is.
 	Address string `json:"address,omitempty"`
 	// Pod, "namespace/name", is the pod of the node that carries the claim.
 	Pod string `json:"pod,omitempty"`

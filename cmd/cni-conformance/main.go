@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command cni-conformance judges CNI plugins of any vendor by the words of the specification. weft conformance executes it.
+// Command cni-conformance judges CNI plugins of any vendor by the words of the specification. weft conformance executes
+// it.
 package main
 
 import (

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command weft-agent is what runs with root's rights on a node: the agent, its stand-in for flannel's daemon, and their helpers. As
-// flanneld it takes flannel's flags.
+// Command weft-agent is what runs with root's rights on a node: the agent, its stand-in for flannel's daemon, and their
+// helpers. As flanneld it takes flannel's flags.
 package main
 
 import (

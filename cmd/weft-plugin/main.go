@@ -17,7 +17,8 @@ import (
 var version = "dev"
 
 func main() {
-	// A call catches no signal: an end in the middle is what the journal is for, and listening takes a tenth of a call's time.
+	// A call catches no signal: an end in the middle is what the journal is for, and listening takes a tenth of a call's
+	// time.
 	os.Exit(standalone.Main(context.Background(), standalone.Env{
 		Argv0: os.Args[0], Args: os.Args[1:], Getenv: os.Getenv, Environ: os.Environ(),
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Now: time.Now, Version: version,

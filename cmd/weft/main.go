@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command weft is the operator's command line. What other programs are it becomes: weft agent is the program weft-agent beside it.
+// Command weft is the operator's command line. What other programs are it becomes: weft agent is the program weft-agent
+// beside it.
 package main
 
 import (

@@ -27,7 +27,8 @@ func run() error {
 	name := flag.String("name", "", "the image's `NAME:TAG`")
 	arch := flag.String("arch", "", "the programs' `GOARCH`")
 	created := flag.Int64("created", 0, "when, in `SECONDS` since 1970")
-	programs := flag.String("programs", "", "`DIR` with weft, weft-agent, weft-controller, weft-cni, weft-plugin and cni-conformance")
+	programs := flag.String("programs", "",
+		"`DIR` with weft, weft-agent, weft-controller, weft-cni, weft-plugin and cni-conformance")
 	license := flag.String("license", "LICENSE", "the licence's `FILE`")
 	out := flag.String("o", "", "the archive's `FILE`")
 	flag.Parse()

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command sbom writes the software bill of materials of a release: which modules, in which versions, the programs are
-// built of. It reads what the Go linker has written into the programs, so it cannot name what is not in them: `make release`.
+// built of. It reads what the Go linker has written into the programs, so it cannot name what is not in them: `make
+// release`.
 //
 //	go run ./deploy/sbom -name weft -version VERSION -created SECONDS PROGRAM... > FILE
 //
@@ -141,13 +142,14 @@ func digest(path string) (string, error) {
 // program is a program of the release as a package. Programs of several architectures are told apart by their digest.
 func program(path, version string, info *debug.BuildInfo, sum string) spdxPackage {
 	return spdxPackage{
-		ID: id("program", filepath.Base(path), setting(info, "GOARCH"), sum[:12]), Name: filepath.Base(path), Version: version,
+		ID: id("program", filepath.Base(path), setting(info, "GOARCH"), sum[:12]), Name: filepath.Base(path),
+		Version:  version,
 		Location: "NOASSERTION", Purpose: "APPLICATION", Checksums: []checksum{{"SHA256", sum}},
 	}
 }
 
-// linked are the modules that a program is built of, Go's own library among them; a module that is replaced is the one in
-// its place.
+// linked are the modules that a program is built of, Go's own library among them; a module that is replaced is the one
+// in its place.
 func linked(info *debug.BuildInfo) []debug.Module {
 	out := []debug.Module{{Path: "stdlib", Version: info.GoVersion}}
 	for _, m := range info.Deps {

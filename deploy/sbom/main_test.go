@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// TestBillOfMaterials: this test's own program is a Go program with modules; the bill names it, by its digest, and them.
+// TestBillOfMaterials: this test's own program is a Go program with modules; the bill names it, by its digest, and
+// them.
 func TestBillOfMaterials(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -56,7 +57,8 @@ func TestBillOfMaterials(t *testing.T) {
 			}
 		case "STATIC_LINK":
 			libraries++
-			if p.Version == "" || len(p.References) != 1 || !strings.HasPrefix(p.References[0].Locator, "pkg:golang/"+p.Name+"@") {
+			if p.Version == "" || len(p.References) != 1 ||
+				!strings.HasPrefix(p.References[0].Locator, "pkg:golang/"+p.Name+"@") {
 				t.Errorf("module %+v has no version or no package URL", p)
 			}
 		}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command backend is an example of a mesh back end of one's own, in a module of its own: weft-agent that can do what weft-agent
-// can, and has one back end more. docs/backends.md walks through it.
+// Command backend is an example of a mesh back end of one's own, in a module of its own: weft-agent that can do what
+// weft-agent can, and has one back end more. docs/backends.md walks through it.
 package main
 
 import (
@@ -21,8 +21,9 @@ func main() {
 	os.Exit(agent.Run("v0.1.0", Relay(os.Getenv("RELAY_ROUTERS"))))
 }
 
-// Relay brings packets to other nodes through a router that knows the way: a machine on the nodes' network, or one of the
-// nodes, which then leads them on to the others. addresses are the router's, one of each family that pods have, with commas.
+// Relay brings packets to other nodes through a router that knows the way: a machine on the nodes' network, or one of
+// the nodes, which then leads them on to the others. addresses are the router's, one of each family that pods have,
+// with commas.
 func Relay(addresses string) backend.Backend {
 	routers, err := parse(addresses)
 	return backend.Backend{
@@ -30,7 +31,8 @@ func Relay(addresses string) backend.Backend {
 		// What is wrong with the configuration. It is asked only where the back end is used.
 		Check: func(backend.Config) error {
 			if err != nil {
-				return fmt.Errorf("RELAY_ROUTERS %q in the agent's environment does not name the router's addresses: %w", addresses, err)
+				return fmt.Errorf("RELAY_ROUTERS %q in the agent's environment does not name the router's addresses: %w",
+					addresses, err)
 			}
 			return nil
 		},

@@ -28,8 +28,8 @@ type Etcd struct {
 	p    *process
 }
 
-// StartEtcd starts an etcd that listens at addr in the namespace; nil is the test's own. With secure it wants TLS, and a
-// client's certificate. Where there is no etcd the test is skipped.
+// StartEtcd starts an etcd that listens at addr in the namespace; nil is the test's own. With secure it wants TLS, and
+// a client's certificate. Where there is no etcd the test is skipped.
 func StartEtcd(t testing.TB, ns *netns.NS, addr netip.Addr, secure bool) *Etcd {
 	t.Helper()
 	s := &Server{t: t, dir: t.TempDir(), bin: filepath.Dir(etcdProgram(t)), ns: ns}
@@ -38,7 +38,8 @@ func StartEtcd(t testing.TB, ns *netns.NS, addr netip.Addr, secure bool) *Etcd {
 	}
 	e := &Etcd{s: s}
 	at := netip.AddrPortFrom(addr, s.port(addr)).String()
-	peer := "http://" + netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), s.port(netip.MustParseAddr("127.0.0.1"))).String()
+	peer := "http://" + netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"),
+		s.port(netip.MustParseAddr("127.0.0.1"))).String()
 	e.URL = "http://" + at
 	if secure {
 		e.URL = "https://" + at
@@ -47,10 +48,15 @@ func StartEtcd(t testing.TB, ns *netns.NS, addr netip.Addr, secure bool) *Etcd {
 		s.ca.issue(t, s.dir, "client", addr)
 		s.write("ca.crt", s.ca.pem)
 		e.CAFile, e.CertFile, e.KeyFile = s.path("ca.crt"), s.path("client.crt"), s.path("client.key")
-		e.args = []string{"--cert-file", s.path("serve.crt"), "--key-file", s.path("serve.key"), "--client-cert-auth", "--trusted-ca-file", s.path("ca.crt")}
+		e.args = []string{
+			"--cert-file", s.path("serve.crt"), "--key-file", s.path("serve.key"), "--client-cert-auth", "--trusted-ca-file",
+			s.path("ca.crt"),
+		}
 	}
-	e.args = append(e.args, "--name", "e0", "--data-dir", s.path("etcd"), "--listen-client-urls", e.URL, "--advertise-client-urls", e.URL,
-		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "e0="+peer, "--log-level", "error")
+	e.args = append(e.args, "--name", "e0", "--data-dir", s.path("etcd"), "--listen-client-urls", e.URL,
+		"--advertise-client-urls", e.URL,
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "e0="+peer,
+		"--log-level", "error")
 	e.Again()
 	return e
 }

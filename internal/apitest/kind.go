@@ -21,8 +21,9 @@ type definition struct {
 	}
 }
 
-// Define makes a kind, given as the text of its CustomResourceDefinition (YAML or JSON), and waits until the server serves it:
-// neither its condition Established nor its place in the list of groups promises that the next request finds it.
+// Define makes a kind, given as the text of its CustomResourceDefinition (YAML or JSON), and waits until the server
+// serves it: neither its condition Established nor its place in the list of groups promises that the next request finds
+// it.
 func (s *Server) Define(text []byte) {
 	s.t.Helper()
 	raw, err := yaml.YAMLToJSON(text)

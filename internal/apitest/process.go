@@ -19,7 +19,9 @@ type process struct {
 
 func (s *Server) run(name string, args ...string) *process {
 	s.t.Helper()
-	p := &process{cmd: exec.Command(filepath.Join(s.bin, name), args...), log: s.path(name + ".log"), done: make(chan struct{})}
+	p := &process{
+		cmd: exec.Command(filepath.Join(s.bin, name), args...), log: s.path(name + ".log"), done: make(chan struct{}),
+	}
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		s.t.Fatal(err)
@@ -36,7 +38,8 @@ func (s *Server) run(name string, args ...string) *process {
 	return p
 }
 
-// hold starts the process and waits for its end on one thread: the kernel ends the process with the thread that started it.
+// hold starts the process and waits for its end on one thread: the kernel ends the process with the thread that started
+// it.
 func (p *process) hold(inside func(func() error) error, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

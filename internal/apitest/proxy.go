@@ -58,7 +58,8 @@ func (s *Server) Proxy() *Proxy {
 		FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
 	}
 	p.server = &http.Server{
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(w, r, forward) }), ErrorLog: log.New(io.Discard, "", 0),
+		Handler:   http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(w, r, forward) }),
+		ErrorLog:  log.New(io.Discard, "", 0),
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{s.serve}, MinVersion: tls.VersionTLS12},
 		ConnState: func(c net.Conn, state http.ConnState) {
 			p.mu.Lock()
@@ -79,7 +80,10 @@ func (s *Server) Proxy() *Proxy {
 }
 
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, forward http.Handler) {
-	seen := &Request{Method: r.Method, Path: r.URL.Path, Query: r.URL.Query(), Token: strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")}
+	seen := &Request{
+		Method: r.Method, Path: r.URL.Path, Query: r.URL.Query(),
+		Token: strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "),
+	}
 	p.mu.Lock()
 	p.seen = append(p.seen, seen)
 	refuse := p.refuse

@@ -3,7 +3,8 @@
 // Package apitest runs a real etcd and a real kube-apiserver for tests, with a certificate authority of its own, in the
 // test's namespace or in one that is handed in. Nothing of it outlives the test.
 //
-// The programs are looked for in $WEFT_KUBE_BIN_DIR, or where test/kube/build.sh puts them; without them a test is skipped.
+// The programs are looked for in $WEFT_KUBE_BIN_DIR, or where test/kube/build.sh puts them; without them a test is
+// skipped.
 package apitest
 
 import (
@@ -72,8 +73,10 @@ func Start(t testing.TB, ns *netns.NS, addr netip.Addr, args ...string) *Server 
 	s.write("sa.key", private)
 	s.write("sa.pub", public)
 	s.client = s.HTTP()
-	etcd := s.run("etcd", "--name", "e0", "--data-dir", s.path("etcd"), "--listen-client-urls", s.etcd, "--advertise-client-urls", s.etcd,
-		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "e0="+peer, "--unsafe-no-fsync", "--log-level", "warn")
+	etcd := s.run("etcd", "--name", "e0", "--data-dir", s.path("etcd"), "--listen-client-urls", s.etcd,
+		"--advertise-client-urls", s.etcd,
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "e0="+peer,
+		"--unsafe-no-fsync", "--log-level", "warn")
 	s.listens(etcd, s.etcd) // an API server gives up after 20 seconds
 	s.Again()
 	return s
@@ -105,7 +108,8 @@ func (s *Server) Again() {
 	s.t.Helper()
 	s.api = s.run("kube-apiserver", append([]string{
 		"--etcd-servers=" + s.etcd, "--secure-port=" + s.addr[strings.LastIndex(s.addr, ":")+1:], "--bind-address=0.0.0.0",
-		"--advertise-address=" + s.addr[:strings.LastIndex(s.addr, ":")], "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.96.0.0/16",
+		"--advertise-address=" + s.addr[:strings.LastIndex(s.addr, ":")], "--endpoint-reconciler-type=none",
+		"--service-cluster-ip-range=10.96.0.0/16",
 		"--tls-cert-file=" + s.path("serve.crt"), "--tls-private-key-file=" + s.path("serve.key"),
 		"--token-auth-file=" + s.path("tokens.csv"), "--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + s.path("sa.pub"), "--service-account-signing-key-file=" + s.path("sa.key"),
@@ -124,7 +128,8 @@ func (s *Server) Again() {
 	}
 }
 
-// Do makes a request with all rights, and fails the test when it is refused. A body is JSON, or anything that becomes it.
+// Do makes a request with all rights, and fails the test when it is refused. A body is JSON, or anything that becomes
+// it.
 func (s *Server) Do(method, path string, body any) []byte {
 	s.t.Helper()
 	kind := "application/json"
@@ -205,7 +210,11 @@ func (s *Server) Token(namespace, account, kind, name, uid string) string {
 	var answer struct{ Status struct{ Token string } }
 	raw := s.Do(http.MethodPost, "/api/v1/namespaces/"+namespace+"/serviceaccounts/"+account+"/token", map[string]any{
 		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-		"spec": map[string]any{"expirationSeconds": 600, "boundObjectRef": map[string]any{"apiVersion": "v1", "kind": kind, "name": name, "uid": uid}},
+		"spec": map[string]any{
+			"expirationSeconds": 600, "boundObjectRef": map[string]any{
+				"apiVersion": "v1", "kind": kind, "name": name, "uid": uid,
+			},
+		},
 	})
 	if err := json.Unmarshal(raw, &answer); err != nil || answer.Status.Token == "" {
 		s.t.Fatalf("token: %v %s", err, raw)

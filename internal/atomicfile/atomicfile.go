@@ -15,7 +15,8 @@ import (
 type Durability int
 
 const (
-	// CrashSafe files are whole whenever the process is killed. A power loss may take the new content, or leave an empty file.
+	// CrashSafe files are whole whenever the process is killed. A power loss may take the new content, or leave an empty
+	// file.
 	CrashSafe Durability = iota + 1
 	// Durable files are on disk when the call returns.
 	Durable
@@ -41,8 +42,9 @@ func Create(path string, content []byte, mode fs.FileMode, d Durability) error {
 	})
 }
 
-// WriteVia is Write by a temporary file of the caller's choice, in the same file system. The caller makes sure that nobody else
-// uses it meanwhile, and removes what a killed writer left in it: a file that goes with a lock, for instance.
+// WriteVia is Write by a temporary file of the caller's choice, in the same file system. The caller makes sure that
+// nobody else uses it meanwhile, and removes what a killed writer left in it: a file that goes with a lock, for
+// instance.
 func WriteVia(temp, path string, content []byte, mode fs.FileMode, d Durability) error {
 	f, err := os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -59,7 +61,9 @@ func whole(content []byte) func(io.Writer) error {
 	}
 }
 
-func write(path string, fill func(io.Writer) error, mode fs.FileMode, d Durability, place func(temp, path string) error) error {
+func write(
+	path string, fill func(io.Writer) error, mode fs.FileMode, d Durability, place func(temp, path string) error,
+) error {
 	f, err := openTemp(path)
 	if err != nil {
 		return err
@@ -68,7 +72,10 @@ func write(path string, fill func(io.Writer) error, mode fs.FileMode, d Durabili
 }
 
 // finish fills an open temporary file and puts it in place.
-func finish(f *os.File, path string, fill func(io.Writer) error, mode fs.FileMode, d Durability, place func(temp, path string) error) error {
+func finish(
+	f *os.File, path string, fill func(io.Writer) error, mode fs.FileMode, d Durability,
+	place func(temp, path string) error,
+) error {
 	temp := f.Name()
 	err := fill(f)
 	if err == nil {
@@ -88,8 +95,8 @@ func finish(f *os.File, path string, fill func(io.Writer) error, mode fs.FileMod
 	return errors.Join(f.Close(), syncDir(path, d))
 }
 
-// Symlink makes path a symbolic link to target, replacing what has that name. A link cannot be locked: the caller makes sure
-// that nobody else replaces path meanwhile.
+// Symlink makes path a symbolic link to target, replacing what has that name. A link cannot be locked: the caller makes
+// sure that nobody else replaces path meanwhile.
 func Symlink(target, path string, d Durability) error {
 	return replaceByLink(path, d, func(temp string) error { return os.Symlink(target, temp) })
 }

@@ -304,7 +304,8 @@ func TestConcurrent(t *testing.T) {
 					return
 				}
 				got, err := os.ReadFile(path)
-				if err != nil || len(got) == 0 || len(got) != 1+1000*int(got[0]-'0') || strings.Trim(string(got), string(got[:1])) != "" {
+				if err != nil || len(got) == 0 || len(got) != 1+1000*int(got[0]-'0') ||
+					strings.Trim(string(got), string(got[:1])) != "" {
 					t.Errorf("read %d bytes: %v", len(got), err)
 					return
 				}

@@ -15,8 +15,8 @@ import (
 const (
 	tempPrefix = ".weft-new-"
 	tempSuffix = ".tmp"
-	// longest is how much of a file's name stands in that of its temporary file, which must not be longer than 255 bytes. Two
-	// files that share one then are told apart by the lock.
+	// longest is how much of a file's name stands in that of its temporary file, which must not be longer than 255 bytes.
+	// Two files that share one then are told apart by the lock.
 	longest = 200
 )
 
@@ -64,7 +64,8 @@ func openTemp(path string) (*os.File, error) {
 	}
 }
 
-// removeDead removes a temporary file that has no writer any more; dead is false while it has one, and when there is none.
+// removeDead removes a temporary file that has no writer any more; dead is false while it has one, and when there is
+// none.
 func removeDead(temp string) (dead bool, err error) {
 	f, err := os.OpenFile(temp, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	switch {
@@ -83,7 +84,8 @@ func removeDead(temp string) (dead bool, err error) {
 	return true, remove(temp)
 }
 
-// lock takes the lock of an open temporary file; ours is false when somebody else has it, or the file is not there any more.
+// lock takes the lock of an open temporary file; ours is false when somebody else has it, or the file is not there any
+// more.
 func lock(f *os.File, temp string) (ours bool, err error) {
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {

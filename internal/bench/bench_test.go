@@ -48,7 +48,9 @@ func TestRatiosCompareOnlyTheSameCell(t *testing.T) {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
 	got := ratios(rows, func(impl string) bool { return impl == "peer" })
-	if diff := cmp.Diff([]Ratio{{Metric: "add", Chain: "ptp", Concurrency: 1, Pods: 10, Peer: "peer", Weft: "weft", Ratio: 0.1}}, got); diff != "" {
+	if diff := cmp.Diff([]Ratio{
+		{Metric: "add", Chain: "ptp", Concurrency: 1, Pods: 10, Peer: "peer", Weft: "weft", Ratio: 0.1},
+	}, got); diff != "" {
 		t.Errorf("ratios (-want +got):\n%s", diff)
 	}
 }
@@ -61,8 +63,9 @@ func TestReportKeysAreStable(t *testing.T) {
 	if none := ratios(nil, func(string) bool { return true }); none == nil {
 		t.Error("no ratios are null in JSON, not a list")
 	}
-	want := `{"rows":[{"impl":"","chain":"","concurrency":0,"pods":0,"n":0,"metric":"","p50":0,"p95":0,"p99":0,"unit":""}],` +
-		`"ratios":[{"metric":"","chain":"","concurrency":0,"pods":0,"peer":"","weft":"","ratio":0}]}`
+	want :=
+		`{"rows":[{"impl":"","chain":"","concurrency":0,"pods":0,"n":0,"metric":"","p50":0,"p95":0,"p99":0,"unit":""}],` +
+			`"ratios":[{"metric":"","chain":"","concurrency":0,"pods":0,"peer":"","weft":"","ratio":0}]}`
 	if string(b) != want {
 		t.Errorf("report keys changed:\n got %s\nwant %s", b, want)
 	}
@@ -96,8 +99,9 @@ func TestParseChain(t *testing.T) {
 }
 
 func TestChainForms(t *testing.T) {
-	chain, err := ParseChain("dir/ptp.conflist", []byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"ptp","ipam":{"type":"host-local"}},`+
-		`{"type":"portmap","capabilities":{"portMappings":true,"other":false}}]}`))
+	chain, err := ParseChain(
+		"dir/ptp.conflist", []byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"ptp","ipam":{"type":"host-local"}},`+
+			`{"type":"portmap","capabilities":{"portMappings":true,"other":false}}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +157,8 @@ func TestParking(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(p.take(int(w.Fd())), w.Close(), r.SetReadDeadline(time.Now().Add(50*time.Millisecond))); err != nil {
+	if err := errors.Join(p.take(int(w.Fd())), w.Close(),
+		r.SetReadDeadline(time.Now().Add(50*time.Millisecond))); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {

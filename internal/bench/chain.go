@@ -17,7 +17,8 @@ type Chain struct {
 	Name string // the file's name without its ending
 	list map[string]any
 
-	// several is whether the pods have further networks, of which weft takes care under the name of Multus; further is how many.
+	// several is whether the pods have further networks, of which weft takes care under the name of Multus; further is how
+	// many.
 	several bool
 	further int
 }
@@ -29,7 +30,8 @@ func ParseChain(file string, b []byte) (Chain, error) {
 		return c, model.Faultf(model.CodeDecode, "give --chain a CNI configuration list", "chain %s: %w", file, err)
 	}
 	if plugins, ok := c.list["plugins"].([]any); !ok || len(plugins) == 0 {
-		return c, model.Faultf(model.CodeInvalidConf, "give --chain a list with plugins", "chain %s: plugins is missing or empty", file)
+		return c, model.Faultf(model.CodeInvalidConf, "give --chain a list with plugins",
+			"chain %s: plugins is missing or empty", file)
 	}
 	if name, _ := c.list["name"].(string); name == "" {
 		return c, model.Faultf(model.CodeInvalidConf, "give the list a name", "chain %s: name is missing", file)
@@ -61,7 +63,8 @@ func (c Chain) direct(dir string) ([]byte, error) {
 	return b, nil
 }
 
-// throughAgent is the list in the agent's form: one weft-cni object whose delegates are the chain and the further networks.
+// throughAgent is the list in the agent's form: one weft-cni object whose delegates are the chain and the further
+// networks.
 func (c Chain) throughAgent(dir, socket string) ([]byte, error) {
 	delegates, err := c.delegates(dir)
 	if err != nil {

@@ -28,17 +28,20 @@ func Impls(peers, forms []string, binDir, agent string) ([]Impl, error) {
 		case "agent":
 			impls = append(impls, Impl{Name: "weft-agent", BinDir: binDir, Agent: agent})
 		default:
-			return nil, model.Faultf(model.CodeInvalidConf, "give standalone, agent or both", "--weft %q is no form of weft", form)
+			return nil, model.Faultf(model.CodeInvalidConf, "give standalone, agent or both",
+				"--weft %q is no form of weft", form)
 		}
 	}
 	seen := map[string]bool{}
 	for _, i := range impls {
 		if seen[i.Name] {
-			return nil, model.Faultf(model.CodeInvalidConf, "name them: --peer-bin-dir NAME=DIR", "--peer-bin-dir: two implementations are called %q", i.Name)
+			return nil, model.Faultf(model.CodeInvalidConf, "name them: --peer-bin-dir NAME=DIR",
+				"--peer-bin-dir: two implementations are called %q", i.Name)
 		}
 		seen[i.Name] = true
 		if st, err := os.Stat(i.BinDir); err != nil || !st.IsDir() {
-			return nil, model.Faultf(model.CodeIO, "run make build, or install the peer's plugins", "directory of %s: %s is no directory", i.Name, i.BinDir)
+			return nil, model.Faultf(model.CodeIO, "run make build, or install the peer's plugins",
+				"directory of %s: %s is no directory", i.Name, i.BinDir)
 		}
 	}
 	return impls, nil

@@ -66,7 +66,9 @@ func (b *bench) batch(ctx context.Context, w *world, cell Cell) error {
 		defer func() { _ = p.ns.Close() }()
 		pods[i] = p
 	}
-	if err := b.phase(w, cell, "add", pods, func(p *pod) (time.Duration, error) { return w.add(ctx, p, w.nextID()) }); err != nil {
+	if err := b.phase(w, cell, "add", pods, func(p *pod) (time.Duration, error) {
+		return w.add(ctx, p, w.nextID())
+	}); err != nil {
 		return err
 	}
 	if err := b.phase(w, cell, "check", pods, func(p *pod) (time.Duration, error) { return w.check(ctx, p) }); err != nil {

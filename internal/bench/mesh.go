@@ -41,7 +41,8 @@ const mostPeers = 60000
 
 func (cfg MeshConfig) check() error {
 	if cfg.N < 1 || len(cfg.Peers) == 0 || len(cfg.Backends) == 0 {
-		return model.Faultf(model.CodeInvalidConf, "give -n 1 or more, one number of peers and one back end", "bench: -n %d, %d numbers of peers, %d back ends",
+		return model.Faultf(model.CodeInvalidConf, "give -n 1 or more, one number of peers and one back end",
+			"bench: -n %d, %d numbers of peers, %d back ends",
 			cfg.N, len(cfg.Peers), len(cfg.Backends))
 	}
 	for _, n := range append([]int{cfg.Changes}, cfg.Peers...) {
@@ -57,8 +58,8 @@ func (cfg MeshConfig) check() error {
 	return nil
 }
 
-// Mesh measures what it takes a node to reach its peers: from what is known of the cluster to the last route, by weft and by
-// one request after the other, as flannel does it. Each sample has a namespace of its own; the ways take turns.
+// Mesh measures what it takes a node to reach its peers: from what is known of the cluster to the last route, by weft
+// and by one request after the other, as flannel does it. Each sample has a namespace of its own; the ways take turns.
 func Mesh(ctx context.Context, cfg MeshConfig) (MeshReport, error) {
 	if err := cfg.check(); err != nil {
 		return MeshReport{}, err

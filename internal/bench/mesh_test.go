@@ -15,7 +15,8 @@ import (
 func TestMesh(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	report, err := bench.Mesh(t.Context(), bench.MeshConfig{
-		Peers: []int{20}, Backends: []string{"host-gw", "vxlan"}, N: 1, Changes: 20, Listed: 20, Log: slog.New(slog.DiscardHandler),
+		Peers: []int{20}, Backends: []string{"host-gw", "vxlan"}, N: 1, Changes: 20, Listed: 20,
+		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -40,9 +41,15 @@ func TestMesh(t *testing.T) {
 
 func TestMeshRefusesNonsense(t *testing.T) {
 	for want, cfg := range map[string]bench.MeshConfig{
-		"bench: -n 0, 1 numbers of peers, 1 back ends (give -n 1 or more, one number of peers and one back end)": {Peers: []int{1}, Backends: []string{"vxlan"}},
-		"bench: -1 peers (give 0 to 60000)":                             {N: 1, Peers: []int{-1}, Backends: []string{"vxlan"}},
-		"bench: 70000 peers (give 0 to 60000)":                          {N: 1, Peers: []int{1}, Changes: 70000, Backends: []string{"vxlan"}},
+		"bench: -n 0, 1 numbers of peers, 1 back ends (give -n 1 or more, one number of peers and one back end)": {
+			Peers: []int{1}, Backends: []string{"vxlan"},
+		},
+		"bench: -1 peers (give 0 to 60000)": {
+			N: 1, Peers: []int{-1}, Backends: []string{"vxlan"},
+		},
+		"bench: 70000 peers (give 0 to 60000)": {
+			N: 1, Peers: []int{1}, Changes: 70000, Backends: []string{"vxlan"},
+		},
 		`bench: back end "gre" is not measured (known: host-gw, vxlan)`: {N: 1, Peers: []int{1}, Backends: []string{"gre"}},
 	} {
 		if _, err := bench.Mesh(t.Context(), cfg); err == nil || err.Error() != want {

@@ -57,7 +57,8 @@ func newMeshNode(backend, way string) (*meshNode, error) {
 			return nil, err
 		}
 		w.hand = &weftHand{conn: w.conn, keeper: reconcile.New(reconcile.Config{
-			Host: w.conn, NS: ns, Mesh: mesh.Config{Backend: backend}, Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
+			Host: w.conn, NS: ns, Mesh: mesh.Config{Backend: backend}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+			After: time.After,
 		})}
 	default:
 		w.hand = &singleHand{ns: ns, backend: backend, listed: way == wayListed}
@@ -115,7 +116,8 @@ func vtep(i, fresh int) [6]byte {
 }
 
 func vtepText(mac [6]byte) string {
-	return fmt.Sprintf(`{"VNI":1,"VtepMAC":"%02x:%02x:%02x:%02x:%02x:%02x"}`, mac[0], mac[1], mac[2], mac[3], mac[4], mac[5])
+	return fmt.Sprintf(`{"VNI":1,"VtepMAC":"%02x:%02x:%02x:%02x:%02x:%02x"}`, mac[0], mac[1], mac[2], mac[3],
+		mac[4], mac[5])
 }
 
 // cluster is a picture of the node and so many peers.

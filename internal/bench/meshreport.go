@@ -54,7 +54,8 @@ func (m *meshBench) report() MeshReport {
 	}
 	ops, ways := []string{"up", "join", "new MAC", "leave"}, []string{wayWeft, waySingle, wayListed}
 	slices.SortFunc(r.Rows, func(a, b MeshRow) int {
-		return cmp.Or(cmp.Compare(a.Backend, b.Backend), cmp.Compare(slices.Index(ops, a.Op), slices.Index(ops, b.Op)), cmp.Compare(a.Peers, b.Peers),
+		return cmp.Or(cmp.Compare(a.Backend, b.Backend), cmp.Compare(slices.Index(ops, a.Op), slices.Index(ops, b.Op)),
+			cmp.Compare(a.Peers, b.Peers),
 			-cmp.Compare(a.Metric, b.Metric), cmp.Compare(slices.Index(ways, a.Way), slices.Index(ways, b.Way)))
 	})
 	return r
@@ -69,7 +70,8 @@ func (r MeshReport) Text(w io.Writer) error {
 		if x.Ratio > 0 {
 			ratio = fmt.Sprintf("%.3f (1/%.0f)", x.Ratio, 1/x.Ratio)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%.2f\t%.2f\t%.2f\t%s\t%d\t%s\n", x.Backend, x.Op, x.Peers, x.Metric, x.Way, x.Median, x.Min, x.Max, x.Unit, x.N, ratio)
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%.2f\t%.2f\t%.2f\t%s\t%d\t%s\n", x.Backend, x.Op, x.Peers, x.Metric, x.Way,
+			x.Median, x.Min, x.Max, x.Unit, x.N, ratio)
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("report: %w", err)

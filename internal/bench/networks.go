@@ -41,7 +41,9 @@ const most = 60
 // of networks take turns with each other, so that they can be compared.
 func Networks(ctx context.Context, cfg NetworksConfig) (Report, error) {
 	if cfg.N < 1 || len(cfg.Impls) == 0 || len(cfg.Networks) == 0 {
-		return Report{}, model.Faultf(model.CodeInvalidConf, "give -n 1 or more, one implementation and one number of networks", "bench: -n %d, %d implementations, %d numbers of networks",
+		return Report{}, model.Faultf(model.CodeInvalidConf,
+			"give -n 1 or more, one implementation and one number of networks",
+			"bench: -n %d, %d implementations, %d numbers of networks",
 			cfg.N, len(cfg.Impls), len(cfg.Networks))
 	}
 	for _, n := range cfg.Networks {
@@ -54,7 +56,10 @@ func Networks(ctx context.Context, cfg NetworksConfig) (Report, error) {
 		return Report{}, err
 	}
 	defer remove()
-	b := &bench{cfg: Config{Chain: cfg.Chain, Impls: cfg.Impls, N: cfg.N, Seed: cfg.Seed, Log: cfg.Log}, dir: dir, volatile: volatile, samples: newSamples()}
+	b := &bench{
+		cfg: Config{Chain: cfg.Chain, Impls: cfg.Impls, N: cfg.N, Seed: cfg.Seed, Log: cfg.Log}, dir: dir, volatile: volatile,
+		samples: newSamples(),
+	}
 	var worlds []*world
 	defer func() { closeAll(worlds) }()
 	for _, n := range cfg.Networks {
@@ -77,7 +82,10 @@ func Networks(ctx context.Context, cfg NetworksConfig) (Report, error) {
 	}
 	r := b.report()
 	r.Ratios = append(r.Ratios, amongThemselves(r.Rows, cfg)...)
-	r.Notes = append(r.Notes, "a peer's figures are its plugins alone, executed network by network; Multus as a plugin of its own (thin) adds 12 to 14 ms of CPU to each ADD and DEL")
+	r.Notes = append(
+		r.Notes,
+		"a peer's figures are its plugins alone, executed network by network; Multus as a plugin of its own (thin) adds 12 to 14 ms of CPU to each ADD and DEL",
+	)
 	return r, nil
 }
 
@@ -102,7 +110,8 @@ func amongThemselves(rows []Row, cfg NetworksConfig) []Ratio {
 			continue
 		}
 		for _, base := range rows {
-			if base.Impl == r.Impl && base.Metric == r.Metric && base.Concurrency == r.Concurrency && base.Chain == least && base.P50 > 0 {
+			if base.Impl == r.Impl && base.Metric == r.Metric && base.Concurrency == r.Concurrency && base.Chain == least &&
+				base.P50 > 0 {
 				out = append(out, Ratio{
 					Metric: r.Metric, Chain: r.Chain, Concurrency: r.Concurrency, Pods: r.Pods,
 					Peer: r.Impl + " " + least, Weft: r.Impl, Ratio: r.P50 / base.P50,
@@ -139,7 +148,9 @@ func (c Chain) lists(dir string) ([][]byte, error) {
 			"cniVersion": c.list["cniVersion"], "name": fmt.Sprint("wire", i+1),
 			"plugins": []any{map[string]any{
 				"type": "macvlan", "master": uplink, "mode": "bridge",
-				"ipam": map[string]any{"type": "host-local", "ranges": []any{[]any{map[string]any{"subnet": fmt.Sprintf("10.%d.0.0/16", 100+i)}}}},
+				"ipam": map[string]any{
+					"type": "host-local", "ranges": []any{[]any{map[string]any{"subnet": fmt.Sprintf("10.%d.0.0/16", 100+i)}}},
+				},
 			}},
 		}}
 		b, err := wire.direct(dir)

@@ -15,7 +15,8 @@ import (
 
 // The agent gets in one call what the peer's plugins are executed with one after the other.
 func TestFurtherNetworks(t *testing.T) {
-	c, err := ParseChain("x/bridge4.conflist", []byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"bridge","ipam":{"type":"host-local"}}]}`))
+	c, err := ParseChain("x/bridge4.conflist",
+		[]byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"bridge","ipam":{"type":"host-local"}}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,8 @@ func TestFurtherNetworks(t *testing.T) {
 			t.Errorf("network %d: %s", i, d)
 		}
 	}
-	if last := string(lists[2]); !strings.Contains(last, `"name":"wire2"`) || !strings.Contains(last, `"dataDir":"/d/networks"`) || !strings.Contains(last, `"master":"up0"`) {
+	if last := string(lists[2]); !strings.Contains(last, `"name":"wire2"`) ||
+		!strings.Contains(last, `"dataDir":"/d/networks"`) || !strings.Contains(last, `"master":"up0"`) {
 		t.Error(last)
 	}
 	if a, b := c.and(0).called(), c.and(8).called(); a != "bridge4" || b != "bridge4+8" {
@@ -74,7 +76,10 @@ func TestAmongThemselves(t *testing.T) {
 }
 
 func TestBadNumbersOfNetworks(t *testing.T) {
-	for _, cfg := range []NetworksConfig{{}, {N: 1, Impls: []Impl{{}}}, {N: 1, Impls: []Impl{{}}, Networks: []int{-1}}, {N: 1, Impls: []Impl{{}}, Networks: []int{most + 1}}} {
+	for _, cfg := range []NetworksConfig{
+		{}, {N: 1, Impls: []Impl{{}}}, {N: 1, Impls: []Impl{{}}, Networks: []int{-1}},
+		{N: 1, Impls: []Impl{{}}, Networks: []int{most + 1}},
+	} {
 		_, err := Networks(t.Context(), cfg)
 		var f *model.Fault
 		if !errors.As(err, &f) || f.Code != model.CodeInvalidConf || f.Hint == "" {

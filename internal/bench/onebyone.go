@@ -73,7 +73,9 @@ func (h *singleHand) device() (int, error) {
 	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU = "flannel.1", 1450
-	dev := &netlink.Vxlan{LinkAttrs: attrs, VxlanId: 1, VtepDevIndex: up.Attrs().Index, SrcAddr: nodeAddr(0).AsSlice(), Port: 8472}
+	dev := &netlink.Vxlan{
+		LinkAttrs: attrs, VxlanId: 1, VtepDevIndex: up.Attrs().Index, SrcAddr: nodeAddr(0).AsSlice(), Port: 8472,
+	}
 	if err := netlink.LinkAdd(dev); err != nil {
 		return 0, err
 	}
@@ -105,8 +107,13 @@ func (h *singleHand) peer(dev int, n model.Node, add bool) error {
 	}
 	route.Gw = cidr.Addr().AsSlice()
 	route.Flags = int(netlink.FLAG_ONLINK)
-	neigh := &netlink.Neigh{LinkIndex: dev, State: netlink.NUD_PERMANENT, Type: unix.RTN_UNICAST, IP: cidr.Addr().AsSlice(), HardwareAddr: mac}
-	fdb := &netlink.Neigh{LinkIndex: dev, State: netlink.NUD_PERMANENT, Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF, IP: far.AsSlice(), HardwareAddr: mac}
+	neigh := &netlink.Neigh{
+		LinkIndex: dev, State: netlink.NUD_PERMANENT, Type: unix.RTN_UNICAST, IP: cidr.Addr().AsSlice(), HardwareAddr: mac,
+	}
+	fdb := &netlink.Neigh{
+		LinkIndex: dev, State: netlink.NUD_PERMANENT, Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF, IP: far.AsSlice(),
+		HardwareAddr: mac,
+	}
 	set := netlink.NeighSet
 	if !add {
 		set = netlink.NeighDel

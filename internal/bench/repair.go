@@ -33,7 +33,8 @@ func (cfg RepairConfig) check() error {
 	case cfg.Pods < 1 || cfg.Pods > mostRepairPods:
 		return model.Faultf(model.CodeInvalidConf, fmt.Sprintf("give 1 to %d", mostRepairPods), "bench: --pods %d", cfg.Pods)
 	case cfg.N < 0 || cfg.Flushes < 0 || cfg.Idle < 0:
-		return model.Faultf(model.CodeInvalidConf, "give 0 or more", "bench: -n %d, --flushes %d, --idle %s", cfg.N, cfg.Flushes, cfg.Idle)
+		return model.Faultf(model.CodeInvalidConf, "give 0 or more", "bench: -n %d, --flushes %d, --idle %s", cfg.N,
+			cfg.Flushes, cfg.Idle)
 	}
 	return nil
 }
@@ -45,7 +46,8 @@ const (
 	repairLook, repairLimit = time.Millisecond, time.Minute
 )
 
-// Repair measures how long the agent needs to put back what is taken from its pods, and what it costs when nothing happens.
+// Repair measures how long the agent needs to put back what is taken from its pods, and what it costs when nothing
+// happens.
 func Repair(ctx context.Context, cfg RepairConfig) (RepairReport, error) {
 	if err := cfg.check(); err != nil {
 		return RepairReport{}, err
@@ -80,13 +82,14 @@ func Repair(ctx context.Context, cfg RepairConfig) (RepairReport, error) {
 
 // routedChain is the network of the pods: the routed design, two families, with everything that it has on the node.
 func routedChain() Chain {
-	return Chain{Name: "routed", list: map[string]any{"cniVersion": "1.0.0", "name": "pods", "plugins": []any{map[string]any{
-		"type": "calico", "mtu": 1400, "policy_setup_timeout_seconds": 0, "ipam": map[string]any{
-			"type":   "host-local",
-			"ranges": []any{[]any{map[string]any{"subnet": "10.64.0.0/16"}}, []any{map[string]any{"subnet": "fd00:64::/64"}}},
-			"routes": []any{map[string]any{"dst": "0.0.0.0/0"}, map[string]any{"dst": "::/0"}},
-		},
-	}}}}
+	return Chain{
+		Name: "routed", list: map[string]any{"cniVersion": "1.0.0", "name": "pods", "plugins": []any{map[string]any{
+			"type": "calico", "mtu": 1400, "policy_setup_timeout_seconds": 0, "ipam": map[string]any{
+				"type":   "host-local",
+				"ranges": []any{[]any{map[string]any{"subnet": "10.64.0.0/16"}}, []any{map[string]any{"subnet": "fd00:64::/64"}}},
+				"routes": []any{map[string]any{"dst": "0.0.0.0/0"}, map[string]any{"dst": "::/0"}},
+			},
+		}}}}
 }
 
 type repairBench struct {
@@ -150,7 +153,8 @@ func (b *repairBench) idle(ctx context.Context) error {
 	return nil
 }
 
-// singles takes one thing away at a time: another pod's each time, since what goes a second time in a pod within ten minutes is left.
+// singles takes one thing away at a time: another pod's each time, since what goes a second time in a pod within ten
+// minutes is left.
 func (b *repairBench) singles(ctx context.Context) error {
 	all := b.node.singles()
 	b.cfg.Log.Info("taking one thing away at a time", "things", len(all), "n", b.cfg.N)

@@ -127,7 +127,8 @@ func (n *repairNode) learnPod(p *repairPod, neighs []netlink.Neigh) error {
 
 // ofPods are weft's routes on the node.
 func (n *repairNode) ofPods() ([]netlink.Route, error) {
-	return n.handle.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: weftProtocol}, netlink.RT_FILTER_PROTOCOL)
+	return n.handle.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: weftProtocol},
+		netlink.RT_FILTER_PROTOCOL)
 }
 
 // permanent are the neighbors of pods.
@@ -170,20 +171,29 @@ func (n *repairNode) nft(args ...string) (string, error) {
 // singles are the ways to take one thing from one pod.
 func (n *repairNode) singles() []repairDrift {
 	return []repairDrift{
-		{name: "route on the node", take: func(p []*repairPod) error { return n.handle.RouteDel(&p[0].route) }, there: n.routeThere},
-		{name: "neighbor on the node", take: func(p []*repairPod) error { return n.handle.NeighDel(&p[0].neigh) }, there: n.neighThere},
-		{name: "node's end down", take: func(p []*repairPod) error { return n.handle.LinkSetDown(p[0].link) }, there: func(p []*repairPod) (bool, error) {
-			l, err := n.handle.LinkByIndex(p[0].link.Attrs().Index)
-			if err != nil || l.Attrs().Flags&net.FlagUp == 0 {
-				return false, err
-			}
-			route, err := n.routeThere(p)
-			if err != nil || !route {
-				return false, err
-			}
-			return n.neighThere(p)
-		}},
-		{name: "address in the pod", inPod: true, take: func(p []*repairPod) error { return p[0].kept.AddrDel(p[0].eth0, p[0].addr) }, there: func(p []*repairPod) (bool, error) {
+		{
+			name: "route on the node", take: func(p []*repairPod) error { return n.handle.RouteDel(&p[0].route) },
+			there: n.routeThere,
+		},
+		{
+			name: "neighbor on the node", take: func(p []*repairPod) error { return n.handle.NeighDel(&p[0].neigh) },
+			there: n.neighThere,
+		},
+		{name: "node's end down", take: func(p []*repairPod) error { return n.handle.LinkSetDown(p[0].link) },
+			there: func(p []*repairPod) (bool, error) {
+				l, err := n.handle.LinkByIndex(p[0].link.Attrs().Index)
+				if err != nil || l.Attrs().Flags&net.FlagUp == 0 {
+					return false, err
+				}
+				route, err := n.routeThere(p)
+				if err != nil || !route {
+					return false, err
+				}
+				return n.neighThere(p)
+			}},
+		{name: "address in the pod", inPod: true, take: func(p []*repairPod) error {
+			return p[0].kept.AddrDel(p[0].eth0, p[0].addr)
+		}, there: func(p []*repairPod) (bool, error) {
 			addrs, err := p[0].kept.AddrList(p[0].eth0, netlink.FAMILY_V4)
 			return len(addrs) > 0, err
 		}},

@@ -59,14 +59,18 @@ func (b *repairBench) report() RepairReport {
 		return 0
 	}
 	slices.SortFunc(r.Rows, func(a, b RepairRow) int {
-		return cmp.Or(-cmp.Compare(a.Extent, b.Extent), cmp.Compare(last(a), last(b)), cmp.Compare(a.What, b.What), -cmp.Compare(a.Unit, b.Unit))
+		return cmp.Or(-cmp.Compare(a.Extent, b.Extent), cmp.Compare(last(a), last(b)), cmp.Compare(a.What, b.What),
+			-cmp.Compare(a.Unit, b.Unit))
 	})
 	return r
 }
 
 func repairRow(k repairKey, v []float64) RepairRow {
 	sorted := slices.Sorted(slices.Values(v))
-	return RepairRow{repairKey: k, N: len(v), P50: percentile(sorted, 50), P95: percentile(sorted, 95), Min: sorted[0], Max: sorted[len(sorted)-1]}
+	return RepairRow{
+		repairKey: k, N: len(v), P50: percentile(sorted, 50), P95: percentile(sorted, 95), Min: sorted[0],
+		Max: sorted[len(sorted)-1],
+	}
 }
 
 // Text prints the report as a table.
@@ -75,7 +79,8 @@ func (r RepairReport) Text(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "TAKEN FROM\tWHAT\tMETRIC\tP50\tP95\tMIN\tMAX\tUNIT\tN")
 	for _, x := range r.Rows {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", cmp.Or(x.Extent, "-"), x.What, x.Metric, figure(x.P50), figure(x.P95), figure(x.Min), figure(x.Max), x.Unit, x.N)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", cmp.Or(x.Extent, "-"), x.What, x.Metric, figure(x.P50),
+			figure(x.P95), figure(x.Min), figure(x.Max), x.Unit, x.N)
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("report: %w", err)

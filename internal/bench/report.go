@@ -81,7 +81,8 @@ func (r Report) Text(w io.Writer) error {
 	fmt.Fprintln(t, "\t\t\t\t\t\t\t\t\t")
 	fmt.Fprintln(t, "CHAIN\tPODS\tAT A TIME\tMETRIC\tWEFT\tPEER\tRATIO\t\t\t")
 	for _, x := range r.Ratios {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%s\t%.3f\t\t\t\n", x.Chain, x.Pods, x.Concurrency, x.Metric, x.Weft, x.Peer, x.Ratio)
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%s\t%.3f\t\t\t\n", x.Chain, x.Pods, x.Concurrency, x.Metric, x.Weft,
+			x.Peer, x.Ratio)
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("report: %w", err)

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// parking holds open descriptors that nobody has in his table: they are in flight between two ends of a socket. A process
-// with a thousand descriptors forks and executes slower than one with a dozen, and that would be taken for the plugins'
-// time. What is parked is closed with the parking, also when the process is killed.
+// parking holds open descriptors that nobody has in his table: they are in flight between two ends of a socket. A
+// process with a thousand descriptors forks and executes slower than one with a dozen, and that would be taken for the
+// plugins' time. What is parked is closed with the parking, also when the process is killed.
 type parking struct{ in, out int }
 
 // buffer has room for some ten thousand descriptors in flight.

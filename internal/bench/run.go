@@ -38,7 +38,8 @@ type Cell struct {
 // Run measures every implementation in every cell.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	if cfg.N < 1 || len(cfg.Impls) == 0 {
-		return Report{}, model.Faultf(model.CodeInvalidConf, "give -n 1 or more and at least one implementation", "bench: -n %d, %d implementations", cfg.N, len(cfg.Impls))
+		return Report{}, model.Faultf(model.CodeInvalidConf, "give -n 1 or more and at least one implementation",
+			"bench: -n %d, %d implementations", cfg.N, len(cfg.Impls))
 	}
 	dir, volatile, remove, err := places()
 	if err != nil {
@@ -95,7 +96,8 @@ func (b *bench) level(ctx context.Context, pods int) error {
 	for _, at := range b.cfg.Concurrency {
 		cell := Cell{Pods: pods, Concurrency: at}
 		if b.cfg.Chain.has("bridge") && pods+at > bridgePorts {
-			b.notes = append(b.notes, fmt.Sprintf("%d pods and %d more were not measured: a bridge holds %d ports", pods, at, bridgePorts))
+			b.notes = append(b.notes,
+				fmt.Sprintf("%d pods and %d more were not measured: a bridge holds %d ports", pods, at, bridgePorts))
 			continue
 		}
 		b.cfg.Log.Info("measuring", "chain", b.cfg.Chain.Name, "pods", pods, "at a time", at, "n", b.cfg.N)

@@ -59,7 +59,10 @@ func Shim(ctx context.Context, cfg ShimConfig) (Report, error) {
 
 func runShim(ctx context.Context, cfg ShimConfig, socket string) (Report, error) {
 	conf := []byte(`{"cniVersion":"1.0.0","name":"bench","type":"weft-cni","socket":"` + socket + `","delegates":[{}]}`)
-	env := []string{"CNI_COMMAND=ADD", "CNI_CONTAINERID=bench", "CNI_NETNS=/proc/self/ns/net", "CNI_IFNAME=eth0", "CNI_PATH=/opt/cni/bin", "CNI_ARGS=IgnoreUnknown=1"}
+	env := []string{
+		"CNI_COMMAND=ADD", "CNI_CONTAINERID=bench", "CNI_NETNS=/proc/self/ns/net", "CNI_IFNAME=eth0", "CNI_PATH=/opt/cni/bin",
+		"CNI_ARGS=IgnoreUnknown=1",
+	}
 	turns := []struct{ name, file string }{{"empty", cfg.Empty}, {"weft-cni", cfg.Shim}}
 	s := newSamples()
 	cell := Cell{Concurrency: 1}

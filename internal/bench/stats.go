@@ -46,7 +46,8 @@ func (s *samples) rows(chain Chain, order []string) []Row {
 	for k, v := range s.values {
 		sorted := slices.Sorted(slices.Values(v))
 		rows = append(rows, Row{
-			Impl: k.impl, Chain: chain.and(k.cell.Networks).called(), Concurrency: k.cell.Concurrency, Pods: k.cell.Pods, N: len(v), Metric: k.metric,
+			Impl: k.impl, Chain: chain.and(k.cell.Networks).called(), Concurrency: k.cell.Concurrency, Pods: k.cell.Pods,
+			N: len(v), Metric: k.metric,
 			P50: percentile(sorted, 50), P95: percentile(sorted, 95), P99: percentile(sorted, 99), Unit: k.unit,
 		})
 	}

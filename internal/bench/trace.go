@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// counted is what strace looks at. The Go runtime's monitor thread polls with nanosleep while anything runs, so how often
-// it does is a measure of strace's own slowness; it is left out, for every implementation and for the empty program.
+// counted is what strace looks at. The Go runtime's monitor thread polls with nanosleep while anything runs, so how
+// often it does is a measure of strace's own slowness; it is left out, for every implementation and for the empty
+// program.
 const counted = "trace=!nanosleep"
 
 // traced is how many ADDs and DELs the counting pass makes.
@@ -56,7 +57,8 @@ func (b *bench) tracePass(ctx context.Context) error {
 
 func (b *bench) traceEmpty(ctx context.Context) (float64, error) {
 	out := filepath.Join(b.dir, "empty.strace")
-	if msg, err := exec.CommandContext(ctx, b.cfg.Strace, "-f", "-qq", "-e", counted, "-o", out, b.cfg.Empty).CombinedOutput(); err != nil {
+	if msg, err := exec.CommandContext(ctx, b.cfg.Strace, "-f", "-qq", "-e", counted, "-o", out,
+		b.cfg.Empty).CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("strace of %s: %w: %s", b.cfg.Empty, err, msg)
 	}
 	n, _, err := countTrace(out)
@@ -157,7 +159,8 @@ func countTrace(path string) (calls, execs int, err error) {
 		if bytes.HasPrefix(rest, []byte("<... execve resumed>")) && bytes.HasSuffix(rest, []byte("= 0")) {
 			execs++
 		}
-		if !ok || bytes.HasPrefix(rest, []byte("<... ")) || bytes.HasPrefix(rest, []byte("+++")) || bytes.HasPrefix(rest, []byte("---")) || bytes.HasPrefix(rest, []byte("restart_syscall(")) {
+		if !ok || bytes.HasPrefix(rest, []byte("<... ")) || bytes.HasPrefix(rest, []byte("+++")) ||
+			bytes.HasPrefix(rest, []byte("---")) || bytes.HasPrefix(rest, []byte("restart_syscall(")) {
 			continue
 		}
 		calls++

@@ -48,7 +48,8 @@ type world struct {
 	pods   int
 }
 
-// newWorld makes the node of one implementation: dir is for what is on the node's disk, volatile for what is in its /run.
+// newWorld makes the node of one implementation: dir is for what is on the node's disk, volatile for what is in its
+// /run.
 func newWorld(ctx context.Context, impl Impl, chain Chain, dir, volatile string) (*world, error) {
 	dir, volatile = filepath.Join(dir, impl.Name), filepath.Join(volatile, impl.Name)
 	if err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(volatile, 0o755)); err != nil {
@@ -62,7 +63,10 @@ func newWorld(ctx context.Context, impl Impl, chain Chain, dir, volatile string)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("world %s: %w", impl.Name, err), node.Close())
 	}
-	w := &world{impl: impl, node: node, exec: &runner{node: node, volatile: filepath.Join(volatile, "journal")}, log: &bytes.Buffer{}, kept: kept}
+	w := &world{
+		impl: impl, node: node, exec: &runner{node: node, volatile: filepath.Join(volatile, "journal")},
+		log: &bytes.Buffer{}, kept: kept,
+	}
 	w.cni = libcni.NewCNIConfigWithCacheDir([]string{impl.BinDir}, filepath.Join(dir, "cache"), w.exec)
 	if err = w.prepare(ctx, chain, dir, volatile); err != nil {
 		w.close()
@@ -106,7 +110,8 @@ func (w *world) at(cell Cell) Cell {
 }
 
 func (w *world) startAgent(ctx context.Context, volatile, socket string) error {
-	w.agent = exec.Command(w.impl.Agent, "agent", "--node", "bench", "--socket", socket, "--state-dir", filepath.Join(volatile, "state"))
+	w.agent = exec.Command(w.impl.Agent, "agent", "--node", "bench", "--socket", socket, "--state-dir",
+		filepath.Join(volatile, "state"))
 	w.agent.Stdout, w.agent.Stderr = w.log, w.log
 	// The agent must not outlive a killed benchmark. Pdeathsig follows the starting thread, so SIGKILL of the whole
 	// benchmark is what it covers; an ordinary end stops the agent in close.
@@ -114,7 +119,8 @@ func (w *world) startAgent(ctx context.Context, volatile, socket string) error {
 	if err := w.node.Do(w.agent.Start); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline) &&
+		ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
 		if st, err := os.Stat(socket); err == nil && st.Mode()&os.ModeSocket != 0 {
 			return nil
 		}

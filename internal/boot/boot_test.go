@@ -14,7 +14,8 @@ func TestID(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := ID()
-	if err != nil || again != first || !regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`).MatchString(first) {
+	if err != nil || again != first ||
+		!regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`).MatchString(first) {
 		t.Errorf("%q, then %q, %v", first, again, err)
 	}
 }

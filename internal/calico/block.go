@@ -83,11 +83,13 @@ func Allocations(o store.Object) (Block, error) {
 	addr := cidr.Addr()
 	for ordinal, index := range s.Allocations {
 		if !cidr.Contains(addr) {
-			return b, fault(o, "compare with `calicoctl ipam check`", "spec.allocations has %d entries, more than %s has addresses", len(s.Allocations), cidr)
+			return b, fault(o, "compare with `calicoctl ipam check`",
+				"spec.allocations has %d entries, more than %s has addresses", len(s.Allocations), cidr)
 		}
 		if index != nil {
 			if *index < 0 || *index >= len(s.Attributes) {
-				return b, fault(o, "compare with `calicoctl ipam check`", "spec.allocations[%d] is %d, and there are %d attributes", ordinal, *index, len(s.Attributes))
+				return b, fault(o, "compare with `calicoctl ipam check`", "spec.allocations[%d] is %d, and there are %d attributes",
+					ordinal, *index, len(s.Attributes))
 			}
 			a := s.Attributes[*index]
 			b.Given = append(b.Given, given(addr, a.HandleID, a.Secondary))

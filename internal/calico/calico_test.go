@@ -17,7 +17,8 @@ import (
 
 func netips() cmp.Options {
 	return cmp.Options{
-		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmpopts.EquateEmpty(),
+		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmpopts.EquateEmpty(),
 	}
 }
 
@@ -71,7 +72,12 @@ func TestPool(t *testing.T) {
 					AssignmentMode: model.AssignAutomatic, Regions: region("10.0.0.0/16", 24),
 					Encapsulation: model.Encapsulation{Kind: model.EncapsulationIPIP, When: model.EncapsulateAlways},
 				},
-				[]model.Doubt{{Field: "spec.blockSize", Msg: "blocks of /22 are larger than weft's may be: /24 is taken", Hint: "nothing is to be done: a node takes more blocks"}},
+				[]model.Doubt{
+					{
+						Field: "spec.blockSize", Msg: "blocks of /22 are larger than weft's may be: /24 is taken",
+						Hint: "nothing is to be done: a node takes more blocks",
+					},
+				},
 			},
 		} {
 			got, doubts, err := Pool(object(t, g.Pools, "p", `"spec":{`+c.spec+`}`))
@@ -98,27 +104,68 @@ func TestBadInput(t *testing.T) {
 		rest string
 		want string
 	}{
-		{g.Pools, pool, `"spec":{}`, `IPPool x (crd.projectcalico.org): spec.cidr "" is no prefix (write for example "10.244.0.0/16")`},
-		{g.Pools, pool, `"spec":{"cidr":"10.0.0.0/28"}`, `IPPool x (crd.projectcalico.org): spec.blockSize 26 cannot be used in 10.0.0.0/28 (a prefix length from 28 to 32)`},
-		{g.Pools, pool, `"spec":{"cidr":"10.0.0.0/8","blockSize":16}`, `IPPool x (crd.projectcalico.org): spec.blockSize 16 cannot be used in 10.0.0.0/8 (a prefix length from 20 to 32)`},
-		{g.Pools, pool, `"spec":{"cidr":"fd00::/64","blockSize":64}`, `IPPool x (crd.projectcalico.org): spec.blockSize 64 cannot be used in fd00::/64 (a prefix length from 116 to 128)`},
+		{
+			g.Pools, pool, `"spec":{}`,
+			`IPPool x (crd.projectcalico.org): spec.cidr "" is no prefix (write for example "10.244.0.0/16")`,
+		},
+		{
+			g.Pools, pool, `"spec":{"cidr":"10.0.0.0/28"}`,
+			`IPPool x (crd.projectcalico.org): spec.blockSize 26 cannot be used in 10.0.0.0/28 (a prefix length from 28 to 32)`,
+		},
+		{
+			g.Pools, pool, `"spec":{"cidr":"10.0.0.0/8","blockSize":16}`,
+			`IPPool x (crd.projectcalico.org): spec.blockSize 16 cannot be used in 10.0.0.0/8 (a prefix length from 20 to 32)`,
+		},
+		{
+			g.Pools, pool, `"spec":{"cidr":"fd00::/64","blockSize":64}`,
+			`IPPool x (crd.projectcalico.org): spec.blockSize 64 cannot be used in fd00::/64 (a prefix length from 116 to 128)`,
+		},
 		{
 			g.Pools, pool, `"spec":{"cidr":"10.0.0.0/8","vxlanMode":"Always","ipipMode":"CrossSubnet"}`,
 			`IPPool x (crd.projectcalico.org): spec.vxlanMode "Always" and spec.ipipMode "CrossSubnet" contradict each other (one of them is Never)`,
 		},
-		{g.Pools, pool, `"spec":{"cidr":"10.0.0.0/8","ipipMode":"On"}`, `IPPool x (crd.projectcalico.org): spec.ipipMode "On" is not known (write Always, CrossSubnet or Never)`},
-		{g.Pools, pool, `"spec":{"cidr":"10.0.0.0/8","assignmentMode":"manual"}`, `IPPool x (crd.projectcalico.org): spec.assignmentMode "manual" is not known (write Automatic or Manual)`},
-		{g.Pools, pool, `"spec":{"cidr":"10.0.0.0/8","allowedUses":["Pods"]}`, `IPPool x (crd.projectcalico.org): spec.allowedUses[0] "Pods" is not known (write Workload, Tunnel or LoadBalancer)`},
+		{
+			g.Pools, pool, `"spec":{"cidr":"10.0.0.0/8","ipipMode":"On"}`,
+			`IPPool x (crd.projectcalico.org): spec.ipipMode "On" is not known (write Always, CrossSubnet or Never)`,
+		},
+		{
+			g.Pools, pool, `"spec":{"cidr":"10.0.0.0/8","assignmentMode":"manual"}`,
+			`IPPool x (crd.projectcalico.org): spec.assignmentMode "manual" is not known (write Automatic or Manual)`,
+		},
+		{
+			g.Pools, pool, `"spec":{"cidr":"10.0.0.0/8","allowedUses":["Pods"]}`,
+			`IPPool x (crd.projectcalico.org): spec.allowedUses[0] "Pods" is not known (write Workload, Tunnel or LoadBalancer)`,
+		},
 		{
 			g.Pools, pool, `"spec":{"cidr":7}`,
 			`IPPool x (crd.projectcalico.org): json: cannot unmarshal number into Go struct field .spec.cidr of type string (compare with Calico's reference)`,
 		},
-		{g.Reservations, reservation, `"spec":{"reservedCIDRs":["10.0.0.1"]}`, `IPReservation x (crd.projectcalico.org): spec.reservedCIDRs[0] "10.0.0.1" is no prefix (write for example "10.244.0.0/16")`},
-		{g.Configurations, configure, `"spec":{"maxBlocksPerHost":-1}`, `IPAMConfig x (crd.projectcalico.org): spec.maxBlocksPerHost -1 is negative (write how many, or 0 for no bound)`},
-		{g.Configurations, configure, `"spec":{"ipCooldownSeconds":-1}`, `IPAMConfig x (crd.projectcalico.org): spec.ipCooldownSeconds -1 is negative (write a number of seconds)`},
-		{g.Blocks, block, `"spec":{"cidr":"10.0.0.0/31","allocations":[null,null,null]}`, `IPAMBlock x (crd.projectcalico.org): spec.allocations has 3 entries, more than 10.0.0.0/31 has addresses (compare with ` + "`calicoctl ipam check`)"},
-		{g.Blocks, block, `"spec":{"cidr":"10.0.0.0/30","allocations":[2],"attributes":[]}`, `IPAMBlock x (crd.projectcalico.org): spec.allocations[0] is 2, and there are 0 attributes (compare with ` + "`calicoctl ipam check`)"},
-		{g.Blocks, block, `"spec":{"cidr":"10.0.0.0/30","allocations":[-1],"attributes":[]}`, `IPAMBlock x (crd.projectcalico.org): spec.allocations[0] is -1, and there are 0 attributes (compare with ` + "`calicoctl ipam check`)"},
+		{
+			g.Reservations, reservation, `"spec":{"reservedCIDRs":["10.0.0.1"]}`,
+			`IPReservation x (crd.projectcalico.org): spec.reservedCIDRs[0] "10.0.0.1" is no prefix (write for example "10.244.0.0/16")`,
+		},
+		{
+			g.Configurations, configure, `"spec":{"maxBlocksPerHost":-1}`,
+			`IPAMConfig x (crd.projectcalico.org): spec.maxBlocksPerHost -1 is negative (write how many, or 0 for no bound)`,
+		},
+		{
+			g.Configurations, configure, `"spec":{"ipCooldownSeconds":-1}`,
+			`IPAMConfig x (crd.projectcalico.org): spec.ipCooldownSeconds -1 is negative (write a number of seconds)`,
+		},
+		{
+			g.Blocks, block, `"spec":{"cidr":"10.0.0.0/31","allocations":[null,null,null]}`,
+			`IPAMBlock x (crd.projectcalico.org): spec.allocations has 3 entries, more than 10.0.0.0/31 has addresses (compare with ` + "`calicoctl ipam check`)",
+		},
+		{
+			g.Blocks, block, `"spec":{"cidr":"10.0.0.0/30","allocations":[2],"attributes":[]}`,
+			`IPAMBlock x (crd.projectcalico.org): spec.allocations[0] is 2, and there are 0 attributes (compare with ` +
+				"`calicoctl ipam check`)",
+		},
+		{
+			g.Blocks, block, `"spec":{"cidr":"10.0.0.0/30","allocations":[-1],"attributes":[]}`,
+			`IPAMBlock x (crd.projectcalico.org): spec.allocations[0] is -1, and there are 0 attributes (compare with ` +
+				"`calicoctl ipam check`)",
+		},
 	} {
 		err := c.read(object(t, c.kind, "x", c.rest))
 		var f *model.Fault
@@ -130,7 +177,9 @@ func TestBadInput(t *testing.T) {
 
 func TestReservationAndConfiguration(t *testing.T) {
 	for _, g := range Groups() {
-		got, err := Reservation(object(t, g.Reservations, "printers", `"spec":{"reservedCIDRs":["10.0.0.0/30","10.0.1.7/30","fd00::1/128"]}`))
+		got, err := Reservation(
+			object(t, g.Reservations, "printers", `"spec":{"reservedCIDRs":["10.0.0.0/30","10.0.1.7/30","fd00::1/128"]}`),
+		)
 		var want []model.ExcludedRange
 		for _, s := range []string{"10.0.0.0/30", "10.0.1.4/30", "fd00::1/128"} {
 			want = append(want, model.ExcludedRange{CIDR: netip.MustParsePrefix(s), By: "IPReservation printers"})
@@ -138,11 +187,16 @@ func TestReservationAndConfiguration(t *testing.T) {
 		if d := cmp.Diff(want, got, netips()); err != nil || d != "" {
 			t.Errorf("%v, -want +got:\n%s", err, d)
 		}
-		c, doubts, err := Configure(object(t, g.Configurations, "default", `"spec":{"strictAffinity":true,"autoAllocateBlocks":false,"maxBlocksPerHost":4,"ipCooldownSeconds":30}`))
-		if err != nil || c != (Configuration{MaxBlocks: 4, Cooldown: 30}) || len(doubts) != 1 || doubts[0].Field != "spec.autoAllocateBlocks" {
+		c, doubts, err := Configure(
+			object(t, g.Configurations, "default",
+				`"spec":{"strictAffinity":true,"autoAllocateBlocks":false,"maxBlocksPerHost":4,"ipCooldownSeconds":30}`),
+		)
+		if err != nil || c != (Configuration{MaxBlocks: 4, Cooldown: 30}) || len(doubts) != 1 ||
+			doubts[0].Field != "spec.autoAllocateBlocks" {
 			t.Errorf("%+v %v %v", c, doubts, err)
 		}
-		if c, doubts, err := Configure(object(t, g.Configurations, "default", `"spec":{"autoAllocateBlocks":true}`)); err != nil || c != (Configuration{}) || doubts != nil {
+		if c, doubts, err := Configure(object(t, g.Configurations, "default", `"spec":{"autoAllocateBlocks":true}`)); err !=
+			nil || c != (Configuration{}) || doubts != nil {
 			t.Errorf("%+v %v %v", c, doubts, err)
 		}
 	}
@@ -151,7 +205,9 @@ func TestReservationAndConfiguration(t *testing.T) {
 // TestAllocations: whose each address is.
 func TestAllocations(t *testing.T) {
 	for _, g := range Groups() {
-		got, err := Allocations(object(t, g.Blocks, "10-0-0-0-29", `"spec":{"cidr":"10.0.0.0/29","affinity":"host:n1","strictAffinity":false,"unallocated":[5,6,7],
+		got, err := Allocations(
+			object(t, g.Blocks, "10-0-0-0-29",
+				`"spec":{"cidr":"10.0.0.0/29","affinity":"host:n1","strictAffinity":false,"unallocated":[5,6,7],
 			"allocations":[0,1,null,2,1,null,null,null],"attributes":[
 			{"handle_id":"vxlan-tunnel-addr-n1","secondary":{"node":"n1","type":"vxlanTunnelAddress"}},
 			{"handle_id":"k8s-pod-network.0a1b","secondary":{"namespace":"shop","node":"n2","pod":"web-0","timestamp":"x"}},
@@ -160,7 +216,10 @@ func TestAllocations(t *testing.T) {
 		want := Block{CIDR: netip.MustParsePrefix("10.0.0.0/29"), Node: "n1", Given: []Given{
 			{Addr: a("10.0.0.0"), Handle: "vxlan-tunnel-addr-n1", Node: "n1", Use: "vxlanTunnelAddress"},
 			{Addr: a("10.0.0.1"), Handle: "k8s-pod-network.0a1b", Pod: "shop/web-0", Node: "n2"},
-			{Addr: a("10.0.0.3"), Handle: "k8s-pod-network.vmi.shop.db", Pod: "shop/virt-launcher-db-x", Node: "n1", VM: "shop/db"},
+			{
+				Addr: a("10.0.0.3"), Handle: "k8s-pod-network.vmi.shop.db", Pod: "shop/virt-launcher-db-x", Node: "n1",
+				VM: "shop/db",
+			},
 			{Addr: a("10.0.0.4"), Handle: "k8s-pod-network.0a1b", Pod: "shop/web-0", Node: "n2"},
 		}}
 		if d := cmp.Diff(want, got, netips()); err != nil || d != "" {
@@ -174,19 +233,28 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 	g := Groups()[0]
-	if b, err := Allocations(object(t, g.Blocks, "x", `"spec":{"cidr":"10.0.0.0/30","affinity":"virtual:load-balancer","deleted":true,"allocations":[0,null,null,null],"attributes":[{}]}`)); err != nil || b.Node != "" || len(b.Given) > 0 {
+	if b, err := Allocations(
+		object(
+			t, g.Blocks, "x",
+			`"spec":{"cidr":"10.0.0.0/30","affinity":"virtual:load-balancer","deleted":true,"allocations":[0,null,null,null],"attributes":[{}]}`,
+		),
+	); err != nil || b.Node != "" || len(b.Given) > 0 {
 		t.Errorf("a block that is deleted: %+v %v", b, err)
 	}
 }
 
 // FuzzObjects: whatever an object of Calico's says, it is read in bounded time or refused.
 func FuzzObjects(f *testing.F) {
-	f.Add(`"spec":{"cidr":"10.0.0.0/29","allocations":[0,null],"attributes":[{"handle_id":"a.b","secondary":{"pod":"x"}}]}`)
+	f.Add(
+		`"spec":{"cidr":"10.0.0.0/29","allocations":[0,null],"attributes":[{"handle_id":"a.b","secondary":{"pod":"x"}}]}`,
+	)
 	f.Add(`"spec":{"cidr":"::/0","blockSize":128,"vxlanMode":"Always"}`)
 	f.Add(`"spec":{"reservedCIDRs":["10.0.0.0/8"],"maxBlocksPerHost":1}`)
 	f.Fuzz(func(t *testing.T, rest string) {
 		for _, g := range Groups() {
-			o, err := store.NewObject([]byte(`{"apiVersion":"` + g.Blocks.Group + `/v1","kind":"IPAMBlock","metadata":{"name":"x"},` + rest + `}`))
+			o, err := store.NewObject(
+				[]byte(`{"apiVersion":"` + g.Blocks.Group + `/v1","kind":"IPAMBlock","metadata":{"name":"x"},` + rest + `}`),
+			)
 			if err != nil {
 				return
 			}

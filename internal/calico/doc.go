@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package calico reads Calico's objects about addresses and turns them into the model's values: IPPool, IPReservation,
-// IPAMConfig (IPAMConfiguration) and IPAMBlock, as crd.projectcalico.org/v1 and as projectcalico.org/v3. Both say the same in
-// the same fields. It only reads: nothing of Calico's is ever written.
+// IPAMConfig (IPAMConfiguration) and IPAMBlock, as crd.projectcalico.org/v1 and as projectcalico.org/v3. Both say the
+// same in the same fields. It only reads: nothing of Calico's is ever written.
 package calico
 
 import (

@@ -25,16 +25,19 @@ func policyKinds() []store.Kind {
 			if base, is := strings.CutSuffix(resource, "ys"); is {
 				resource = base + "ies"
 			}
-			namespaced := kind == "NetworkPolicy" || kind == "NetworkSet" || kind == "StagedNetworkPolicy" || kind == "StagedKubernetesNetworkPolicy"
-			all = append(all, store.Kind{Group: g.name, Version: g.version, Kind: kind, Resource: resource, Namespaced: namespaced})
+			namespaced := kind == "NetworkPolicy" || kind == "NetworkSet" || kind == "StagedNetworkPolicy" ||
+				kind == "StagedKubernetesNetworkPolicy"
+			all = append(all, store.Kind{
+				Group: g.name, Version: g.version, Kind: kind, Resource: resource, Namespaced: namespaced,
+			})
 		}
 	}
 	return all
 }
 
-// Policies are the names of Calico's own policies, sets, tiers and host endpoints, "KIND NAMESPACE/NAME" each, sorted. Those that
-// Calico makes of Kubernetes' policies, its own tiers, and host endpoints that its controllers make are left out. Objects of one
-// name in both API groups are the same.
+// Policies are the names of Calico's own policies, sets, tiers and host endpoints, "KIND NAMESPACE/NAME" each, sorted.
+// Those that Calico makes of Kubernetes' policies, its own tiers, and host endpoints that its controllers make are left
+// out. Objects of one name in both API groups are the same.
 func Policies(ctx context.Context, objects store.Objects) ([]string, error) {
 	var all []string
 	for _, kind := range policyKinds() {
@@ -63,9 +66,12 @@ func peoples(o store.Object) bool {
 	}
 	switch name := o.Key.Name; {
 	case o.Key.Kind == "Tier":
-		return !slices.Contains([]string{"default", "adminnetworkpolicy", "baselineadminnetworkpolicy", "kube-admin", "kube-baseline"}, name)
+		return !slices.Contains([]string{
+			"default", "adminnetworkpolicy", "baselineadminnetworkpolicy", "kube-admin", "kube-baseline",
+		}, name)
 	case o.Key.Kind == "HostEndpoint":
-		return json.Unmarshal(o.Raw, &head) != nil || head.Metadata.Labels["projectcalico.org/created-by"] != "calico-kube-controllers"
+		return json.Unmarshal(o.Raw, &head) != nil ||
+			head.Metadata.Labels["projectcalico.org/created-by"] != "calico-kube-controllers"
 	default: // what Calico makes of Kubernetes' own policies
 		for _, prefix := range []string{"knp.", "kanp.", "kbanp.", "kcnp."} {
 			if strings.HasPrefix(name, prefix) {
@@ -76,7 +82,8 @@ func peoples(o store.Object) bool {
 	}
 }
 
-// PoliciesFile is the file in an agent's state directory that lists Calico's policies of the cluster, as a list of texts in JSON.
+// PoliciesFile is the file in an agent's state directory that lists Calico's policies of the cluster, as a list of
+// texts in JSON.
 const PoliciesFile = "calico-policies.json"
 
 // Naming says how many there are, and names the first few.

@@ -13,7 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store/dir"
 )
 
-// TestPolicies: people's own policies of Calico's kinds are found in both groups, once each; what Calico itself made is left out.
+// TestPolicies: people's own policies of Calico's kinds are found in both groups, once each; what Calico itself made is
+// left out.
 func TestPolicies(t *testing.T) {
 	path := t.TempDir()
 	text := `
@@ -62,11 +63,14 @@ spec: {podSelector: {}}
 		t.Fatal(err)
 	}
 	got, err := calico.Policies(t.Context(), s.Objects())
-	want := []string{"GlobalNetworkPolicy default-deny", "HostEndpoint n1-eth0", "NetworkPolicy shop/closed", "Tier security"}
+	want := []string{
+		"GlobalNetworkPolicy default-deny", "HostEndpoint n1-eth0", "NetworkPolicy shop/closed", "Tier security",
+	}
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Errorf("%v\n%s", err, d)
 	}
-	if text := calico.Naming(append(got, got...)); text != "8 (GlobalNetworkPolicy default-deny, HostEndpoint n1-eth0, NetworkPolicy shop/closed, Tier security, GlobalNetworkPolicy default-deny and 3 more)" {
+	if text := calico.Naming(append(got, got...)); text !=
+		"8 (GlobalNetworkPolicy default-deny, HostEndpoint n1-eth0, NetworkPolicy shop/closed, Tier security, GlobalNetworkPolicy default-deny and 3 more)" {
 		t.Error(text)
 	}
 }

@@ -45,8 +45,9 @@ func Pool(o store.Object) (model.AddressPool, []model.Doubt, error) {
 	}
 	s := in.Spec
 	pool := model.AddressPool{
-		Name: o.Key.Name, AssignmentMode: model.AssignAutomatic, NodeSelector: s.NodeSelector, NamespaceSelector: s.NamespaceSelector,
-		Disabled: s.Disabled, NATOutgoing: s.NATOutgoing, Deleted: in.Metadata.DeletionTimestamp != nil,
+		Name: o.Key.Name, AssignmentMode: model.AssignAutomatic, NodeSelector: s.NodeSelector,
+		NamespaceSelector: s.NamespaceSelector,
+		Disabled:          s.Disabled, NATOutgoing: s.NATOutgoing, Deleted: in.Metadata.DeletionTimestamp != nil,
 	}
 	if t := in.Metadata.CreationTimestamp; !t.IsZero() {
 		pool.Created = t.Unix()
@@ -79,8 +80,8 @@ func Pool(o store.Object) (model.AddressPool, []model.Doubt, error) {
 	return pool, doubts, nil
 }
 
-// region is how the pool is cut. Blocks of weft's have 256 addresses at most; that they are smaller than Calico's does no harm,
-// as no block of the one is ever used as a block of the other.
+// region is how the pool is cut. Blocks of weft's have 256 addresses at most; that they are smaller than Calico's does
+// no harm, as no block of the one is ever used as a block of the other.
 func region(o store.Object, cidr string, size int) (model.AddressRegion, []model.Doubt, error) {
 	p, err := prefix(o, "spec.cidr", cidr)
 	if err != nil {
@@ -99,7 +100,11 @@ func region(o store.Object, cidr string, size int) (model.AddressRegion, []model
 			"spec.blockSize %d cannot be used in %s", size, p)
 	}
 	if smallest := bits - model.MostBlockBits; size < smallest {
-		doubt := model.Doubt{Field: "spec.blockSize", Msg: fmt.Sprintf("blocks of /%d are larger than weft's may be: /%d is taken", size, smallest), Hint: "nothing is to be done: a node takes more blocks"}
+		doubt := model.Doubt{
+			Field: "spec.blockSize",
+			Msg:   fmt.Sprintf("blocks of /%d are larger than weft's may be: /%d is taken", size, smallest),
+			Hint:  "nothing is to be done: a node takes more blocks",
+		}
 		return model.AddressRegion{CIDR: p, BlockSize: smallest}, []model.Doubt{doubt}, nil
 	}
 	return model.AddressRegion{CIDR: p, BlockSize: size}, nil, nil
@@ -119,7 +124,8 @@ func encapsulation(o store.Object, vxlan, ipip string) (model.Encapsulation, err
 			return out, fault(o, "write Always, CrossSubnet or Never", "%s %q is not known", m.field, m.mode)
 		}
 		if !out.None() {
-			return out, fault(o, "one of them is Never", "spec.vxlanMode %q and spec.ipipMode %q contradict each other", vxlan, ipip)
+			return out, fault(o, "one of them is Never", "spec.vxlanMode %q and spec.ipipMode %q contradict each other", vxlan,
+				ipip)
 		}
 		out = model.Encapsulation{Kind: m.kind, When: model.EncapsulationWhen(m.mode)}
 	}
@@ -178,11 +184,15 @@ func Configure(o store.Object) (Configuration, []model.Doubt, error) {
 		return out, nil, fault(o, "write how many, or 0 for no bound", "spec.maxBlocksPerHost %d is negative", out.MaxBlocks)
 	}
 	if s.IPCooldownSeconds < 0 || s.MinIPReclaimAgeSeconds < 0 {
-		return out, nil, fault(o, "write a number of seconds", "spec.ipCooldownSeconds %d is negative", min(s.IPCooldownSeconds, s.MinIPReclaimAgeSeconds))
+		return out, nil, fault(o, "write a number of seconds", "spec.ipCooldownSeconds %d is negative",
+			min(s.IPCooldownSeconds, s.MinIPReclaimAgeSeconds))
 	}
 	var doubts []model.Doubt
 	if s.AutoAllocateBlocks != nil && !*s.AutoAllocateBlocks {
-		doubts = append(doubts, model.Doubt{Field: "spec.autoAllocateBlocks", Msg: "weft's nodes always claim blocks when they need some", Hint: "give pools to nodes by nodeSelector"})
+		doubts = append(doubts, model.Doubt{
+			Field: "spec.autoAllocateBlocks", Msg: "weft's nodes always claim blocks when they need some",
+			Hint: "give pools to nodes by nodeSelector",
+		})
 	}
 	return out, doubts, nil
 }

@@ -34,7 +34,9 @@ func TestCleanRefuses(t *testing.T) {
 		policy := filepath.Join(dir, "policy.yaml")
 		switch s.args {
 		case "policy":
-			if err := os.WriteFile(policy, []byte("apiVersion: crd.projectcalico.org/v1\nkind: GlobalNetworkPolicy\nmetadata: {name: deny}\n"), 0o600); err != nil {
+			if err := os.WriteFile(
+				policy, []byte("apiVersion: crd.projectcalico.org/v1\nkind: GlobalNetworkPolicy\nmetadata: {name: deny}\n"), 0o600,
+			); err != nil {
 				t.Fatal(err)
 			}
 			args = []string{"clean", "--state-dir", state, "--store-dir", dir}

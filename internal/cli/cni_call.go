@@ -37,9 +37,11 @@ func (c *cniCall) add(cmd *cobra.Command, env Env) {
 		return otherwise
 	}
 	f := cmd.Flags()
-	f.StringVarP(&c.ifName, "ifname", "i", or("CNI_IFNAME", network.IfDefault), "name of the interface in the namespace (CNI_IFNAME)")
+	f.StringVarP(&c.ifName, "ifname", "i", or("CNI_IFNAME", network.IfDefault),
+		"name of the interface in the namespace (CNI_IFNAME)")
 	f.StringVar(&c.containerID, "container-id", "", "container id (default: made from the namespace's path)")
-	f.StringVar(&c.binDir, "cni-bin-dir", or("CNI_PATH", "/opt/cni/bin"), "CNI plugins; several directories are separated by : (CNI_PATH)")
+	f.StringVar(&c.binDir, "cni-bin-dir", or("CNI_PATH", "/opt/cni/bin"),
+		"CNI plugins; several directories are separated by : (CNI_PATH)")
 	f.StringVar(&c.cacheDir, "cni-cache-dir", libcni.CacheDir, "where libcni keeps results")
 	f.StringVar(&c.capArgs, "capability-args", env.Getenv("CAP_ARGS"), "JSON object of capability arguments (CAP_ARGS)")
 	f.StringVar(&c.cniArgs, "cni-args", env.Getenv("CNI_ARGS"), "KEY=VALUE;KEY=VALUE for the plugins (CNI_ARGS)")
@@ -49,7 +51,9 @@ func (c *cniCall) add(cmd *cobra.Command, env Env) {
 type cniVerb struct {
 	use, short, long string
 	netns            netnsUse
-	run              func(cmd *cobra.Command, lib *libcni.CNIConfig, list *confdir.Network, rt *libcni.RuntimeConf, c *cniCall) error
+	run              func(
+		cmd *cobra.Command, lib *libcni.CNIConfig, list *confdir.Network, rt *libcni.RuntimeConf, c *cniCall,
+	) error
 }
 
 type netnsUse int
@@ -65,7 +69,9 @@ func newCNICallCmds(env Env) []*cobra.Command {
 	verbs := []cniVerb{
 		{
 			use: "add CONF NETNS", short: "Attach a network namespace to a network and print the result", netns: netnsNeeded,
-			run: func(cmd *cobra.Command, lib *libcni.CNIConfig, list *confdir.Network, rt *libcni.RuntimeConf, c *cniCall) error {
+			run: func(
+				cmd *cobra.Command, lib *libcni.CNIConfig, list *confdir.Network, rt *libcni.RuntimeConf, c *cniCall,
+			) error {
 				if err := writable(c.cacheDir); err != nil {
 					return err
 				}
@@ -77,19 +83,25 @@ func newCNICallCmds(env Env) []*cobra.Command {
 			},
 		}, {
 			use: "del CONF NETNS", short: "Take a network namespace off a network", netns: netnsMayBeGone,
-			run: func(cmd *cobra.Command, lib *libcni.CNIConfig, list *confdir.Network, rt *libcni.RuntimeConf, _ *cniCall) error {
+			run: func(
+				cmd *cobra.Command, lib *libcni.CNIConfig, list *confdir.Network, rt *libcni.RuntimeConf, _ *cniCall,
+			) error {
 				return lib.DelNetworkList(cmd.Context(), list, rt)
 			},
 		}, {
 			use: "check CONF NETNS", short: "Check that an attachment is as it was made", netns: netnsNeeded,
-			run: func(cmd *cobra.Command, lib *libcni.CNIConfig, list *confdir.Network, rt *libcni.RuntimeConf, _ *cniCall) error {
+			run: func(
+				cmd *cobra.Command, lib *libcni.CNIConfig, list *confdir.Network, rt *libcni.RuntimeConf, _ *cniCall,
+			) error {
 				return lib.CheckNetworkList(cmd.Context(), list, rt)
 			},
 		}, {
 			use: "gc CONF [NETNS]", short: "Take away what belongs to no valid attachment of a network",
 			long: "Takes away what belongs to no valid attachment of a network: first the attachments in the cache, then, from\n" +
 				"CNI 1.1.0 on, whatever its plugins find. Without --valid that is everything.",
-			run: func(cmd *cobra.Command, lib *libcni.CNIConfig, list *confdir.Network, _ *libcni.RuntimeConf, c *cniCall) error {
+			run: func(
+				cmd *cobra.Command, lib *libcni.CNIConfig, list *confdir.Network, _ *libcni.RuntimeConf, c *cniCall,
+			) error {
 				args, err := c.validAttachments()
 				if err != nil {
 					return err
@@ -98,7 +110,9 @@ func newCNICallCmds(env Env) []*cobra.Command {
 			},
 		}, {
 			use: "status CONF [NETNS]", short: "Ask whether a network can attach anything now",
-			run: func(cmd *cobra.Command, lib *libcni.CNIConfig, list *confdir.Network, _ *libcni.RuntimeConf, _ *cniCall) error {
+			run: func(
+				cmd *cobra.Command, lib *libcni.CNIConfig, list *confdir.Network, _ *libcni.RuntimeConf, _ *cniCall,
+			) error {
 				return lib.GetStatusNetworkList(cmd.Context(), list)
 			},
 		},
@@ -196,7 +210,8 @@ func findNetwork(env Env, conf string) (*confdir.Network, error) {
 	}
 	list, err := libcni.LoadNetworkConf(dir, conf)
 	if err != nil {
-		return nil, model.Faultf(model.CodeInvalidConf, "name a file, or set NETCONFPATH", "configuration %s is no file, and no network of that name was found in %s: %w", conf, dir, err)
+		return nil, model.Faultf(model.CodeInvalidConf, "name a file, or set NETCONFPATH",
+			"configuration %s is no file, and no network of that name was found in %s: %w", conf, dir, err)
 	}
 	return list, nil
 }
@@ -219,7 +234,10 @@ func (c *cniCall) runtimeConf(env Env, path string, use netnsUse) (*libcni.Runti
 	}
 	if c.capArgs != "" {
 		if err := json.Unmarshal([]byte(c.capArgs), &rt.CapabilityArgs); err != nil {
-			return nil, ui.UsageError(model.Faultf(model.CodeInvalidEnv, `write for example {"portMappings":[…]}`, "capability arguments %.80q are no JSON object: %w", c.capArgs, err))
+			return nil, ui.UsageError(
+				model.Faultf(model.CodeInvalidEnv, `write for example {"portMappings":[…]}`,
+					"capability arguments %.80q are no JSON object: %w", c.capArgs, err),
+			)
 		}
 	}
 	for pair := range strings.SplitSeq(c.cniArgs, ";") {
@@ -228,7 +246,9 @@ func (c *cniCall) runtimeConf(env Env, path string, use netnsUse) (*libcni.Runti
 			continue
 		}
 		if !ok || k == "" || strings.Contains(v, "=") {
-			return nil, ui.UsageError(model.Faultf(model.CodeInvalidEnv, "write KEY=VALUE;KEY=VALUE", "CNI_ARGS: %q is no KEY=VALUE", pair))
+			return nil, ui.UsageError(
+				model.Faultf(model.CodeInvalidEnv, "write KEY=VALUE;KEY=VALUE", "CNI_ARGS: %q is no KEY=VALUE", pair),
+			)
 		}
 		rt.Args = append(rt.Args, [2]string{k, v})
 	}
@@ -257,7 +277,8 @@ func checkNetns(env Env, path string, use netnsUse) error {
 		return err
 	}
 	if o := strings.ToLower(env.Getenv("CNI_NETNS_OVERRIDE")); same && o != "true" && o != "1" {
-		return model.Faultf(model.CodeInvalidNetns, "name the namespace of a container; CNI_NETNS_OVERRIDE=1 insists", "namespace %s is the one this program runs in", path)
+		return model.Faultf(model.CodeInvalidNetns, "name the namespace of a container; CNI_NETNS_OVERRIDE=1 insists",
+			"namespace %s is the one this program runs in", path)
 	}
 	return nil
 }

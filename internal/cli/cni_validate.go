@@ -58,7 +58,8 @@ func newCNIValidateCmd(env Env) *cobra.Command {
 		},
 	}
 	binDirs = cmp.Or(env.Getenv("CNI_PATH"), "/opt/cni/bin:/usr/lib/cni")
-	cmd.Flags().StringVar(&binDirs, "cni-bin-dir", binDirs, "where plugins are that weft does not have; several directories are separated by :")
+	cmd.Flags().StringVar(&binDirs, "cni-bin-dir", binDirs,
+		"where plugins are that weft does not have; several directories are separated by :")
 	cmd.Flags().BoolVar(&strict, "strict", false, "count warnings as errors")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	return cmd
@@ -80,7 +81,8 @@ func oneFile(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// printExamined prints the reports and returns the error that the exit code comes from. One is one document, several are a list.
+// printExamined prints the reports and returns the error that the exit code comes from. One is one document, several
+// are a list.
 func printExamined(w io.Writer, all []examined, strict bool, output string) error {
 	switch {
 	case output == "text":
@@ -117,6 +119,7 @@ func (e examined) print(w io.Writer) {
 		fmt.Fprintf(w, "%s: warning: %s\n", e.File, warning)
 	}
 	if len(e.Errors)+len(e.Warnings) == 0 {
-		fmt.Fprintf(w, "%s: network %q, cniVersion %s, plugins %v: no errors, no warnings\n", e.File, e.Network, e.CNIVersion, e.Plugins)
+		fmt.Fprintf(w, "%s: network %q, cniVersion %s, plugins %v: no errors, no warnings\n", e.File, e.Network,
+			e.CNIVersion, e.Plugins)
 	}
 }

@@ -46,7 +46,8 @@ func confsIn(file string, b []byte) ([]confText, error) {
 			return nil, fmt.Errorf("configuration %s: %w", file, err)
 		}
 		if !o.Key.Of(store.NetworkAttachments()) {
-			return nil, model.Faultf(model.CodeInvalidConf, "give a CNI configuration, or NetworkAttachmentDefinitions", "configuration %s: %s holds none", file, o.Key)
+			return nil, model.Faultf(model.CodeInvalidConf, "give a CNI configuration, or NetworkAttachmentDefinitions",
+				"configuration %s: %s holds none", file, o.Key)
 		}
 		n, err := o.NetworkAttachment()
 		if err != nil {
@@ -73,7 +74,10 @@ func manifestLike(b []byte) bool {
 // uncommented leaves out lines that are comments.
 func uncommented(doc []byte) []byte {
 	lines := bytes.Split(doc, []byte("\n"))
-	return bytes.Join(slices.DeleteFunc(lines, func(l []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(l), []byte("#")) }), []byte("\n"))
+	return bytes.Join(
+		slices.DeleteFunc(lines, func(l []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(l), []byte("#")) }),
+		[]byte("\n"),
+	)
 }
 
 // examine asks everything that can be known of a configuration on this machine.
@@ -105,7 +109,8 @@ func (c confText) examine(binDirs []string) examined {
 	slices.Sort(builtin)
 	if c.object.Name != "" && len(c.text) == 0 {
 		report := cni.Report{Network: c.object.Name, Errors: []cni.Problem{}, Warnings: []cni.Warning{{
-			Field: "spec.config", Msg: "spec.config is empty: the configuration is the file of the network " + c.object.Name + " on each node",
+			Field: "spec.config", Msg: "spec.config is empty: the configuration is the file of the network " + c.object.Name +
+				" on each node",
 		}}}
 		return examined{File: c.file, Report: report}
 	}

@@ -47,7 +47,10 @@ func TestCNIValidate(t *testing.T) {
 			args = append(args, a)
 		}
 		var stdout, stderr bytes.Buffer
-		code := Run(context.Background(), Env{Args: args, Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Getenv: func(string) string { return "" }})
+		code := Run(context.Background(), Env{
+			Args: args, Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr,
+			Getenv: func(string) string { return "" },
+		})
 		if code != tc.code || !strings.Contains(stdout.String(), tc.stdout) {
 			t.Errorf("weft cni validate %s: exit %d, want %d\nstdout: %s\nstderr: %s", tc.args, code, tc.code, &stdout, &stderr)
 		}
@@ -60,7 +63,10 @@ func TestCNIValidate(t *testing.T) {
 func TestCNIValidateJSON(t *testing.T) {
 	conf := `{"cniVersion":"1.0.0","name":"n","type":"bridge","brige":"br0","vlan":7000}`
 	var stdout, stderr bytes.Buffer
-	code := Run(context.Background(), Env{Args: []string{"cni", "validate", "-", "-o", "json"}, Stdin: strings.NewReader(conf), Stdout: &stdout, Stderr: &stderr, Getenv: func(string) string { return "" }})
+	code := Run(context.Background(), Env{
+		Args: []string{"cni", "validate", "-", "-o", "json"}, Stdin: strings.NewReader(conf), Stdout: &stdout,
+		Stderr: &stderr, Getenv: func(string) string { return "" },
+	})
 	var got struct {
 		File, Network, CNIVersion string
 		OK                        bool
@@ -74,7 +80,8 @@ func TestCNIValidateJSON(t *testing.T) {
 	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	if code != 1 || got.OK || got.Network != "n" || len(got.Errors) != 1 || got.Errors[0].Code != 7 || len(got.Warnings) != 1 || got.Warnings[0].Field != "brige" {
+	if code != 1 || got.OK || got.Network != "n" || len(got.Errors) != 1 || got.Errors[0].Code != 7 ||
+		len(got.Warnings) != 1 || got.Warnings[0].Field != "brige" {
 		t.Errorf("exit %d, %+v", code, got)
 	}
 }

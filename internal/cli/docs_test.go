@@ -61,7 +61,8 @@ func TestCommandsAreDocumented(t *testing.T) {
 	}
 }
 
-// Every command of docs/commands.md can be had as it is written there, whichever program it is: it describes itself by its own name.
+// Every command of docs/commands.md can be had as it is written there, whichever program it is: it describes itself by
+// its own name.
 func TestEveryCommandAnswers(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(documented(t))) {
 		words := strings.Fields(name)[1:]

@@ -51,7 +51,8 @@ what was not looked at.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&file, "config", "", "the agent's configuration `FILE` (default: "+doctor.UsualConfig+", where it is there)")
+	cmd.Flags().StringVar(&file, "config", "", "the agent's configuration `FILE` (default: "+doctor.UsualConfig+
+		", where it is there)")
 	cmd.Flags().StringVar(&socket, "socket", "", "where the agent answers (default: the configuration's)")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	return cmd
@@ -117,7 +118,8 @@ says. Values of keys that speak of secrets are left out. Look at it before you g
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&file, "config", "", "the agent's configuration `FILE` (default: "+doctor.UsualConfig+", where it is there)")
+	cmd.Flags().StringVar(&file, "config", "", "the agent's configuration `FILE` (default: "+doctor.UsualConfig+
+		", where it is there)")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "the `FILE` to write, - for stdout (default: weft-TIME.tar.gz)")
 	return cmd
 }

@@ -56,13 +56,18 @@ func newInstallCmd(env Env) *cobra.Command {
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.cfg.BinDir, "cni-bin-dir", "", "the runtime's plugin directory (often /opt/cni/bin)")
-	fl.StringVar(&f.cfg.ConfDir, "conf-dir", "", "the runtime's configuration directory (often /etc/cni/net.d): derive the agent's configuration there")
+	fl.StringVar(&f.cfg.ConfDir, "conf-dir", "",
+		"the runtime's configuration directory (often /etc/cni/net.d): derive the agent's configuration there")
 	fl.StringVar(&f.cfg.From, "from", "", "where weft-cni and weft-plugin are (default: beside this program)")
 	fl.StringVar(&f.cfg.Socket, "socket", "", "the agent's socket, for the configuration, if it is not the usual one")
-	fl.BoolVar(&f.plugins, "plugins", false, "weft's programs under the names of all plugins: weft-plugin, or weft-cni where the node's agent does the work")
-	fl.BoolVar(&f.agentPlugins, "agent-plugins", false, "weft-cni under the names of the plugins whose work the node's agent does: calico, calico-ipam, weft, whereabouts")
-	fl.BoolVar(&f.cfg.Replace, "replace-foreign", false, "replace other vendors' programs of these names, and keep each as NAME.weft-original")
-	fl.BoolVar(&f.multus, "multus", false, "Multus' form of the configuration, in 00-multus.conf: further networks for pods of another vendor's network")
+	fl.BoolVar(&f.plugins, "plugins", false,
+		"weft's programs under the names of all plugins: weft-plugin, or weft-cni where the node's agent does the work")
+	fl.BoolVar(&f.agentPlugins, "agent-plugins", false,
+		"weft-cni under the names of the plugins whose work the node's agent does: calico, calico-ipam, weft, whereabouts")
+	fl.BoolVar(&f.cfg.Replace, "replace-foreign", false,
+		"replace other vendors' programs of these names, and keep each as NAME.weft-original")
+	fl.BoolVar(&f.multus, "multus", false,
+		"Multus' form of the configuration, in 00-multus.conf: further networks for pods of another vendor's network")
 	fl.BoolVar(&f.watch, "watch", false, "go on and follow the changes of the configuration")
 	fl.BoolVar(&f.remove, "remove", false, "take everything back")
 	fl.StringVarP(&f.output, "output", "o", "text", "text or json")
@@ -104,7 +109,8 @@ func (f *installFlags) check(cmd *cobra.Command, env Env) error {
 		f.cfg.From = filepath.Dir(env.Self)
 	}
 	if f.plugins {
-		names := slices.Concat(slices.Collect(maps.Keys(plugin.Builtin())), slices.Collect(maps.Keys(builtin.Readers(os.ReadFile))))
+		names := slices.Concat(slices.Collect(maps.Keys(plugin.Builtin())),
+			slices.Collect(maps.Keys(builtin.Readers(os.ReadFile))))
 		f.cfg.Plugins = slices.DeleteFunc(names, needsAgent)
 	}
 	if f.plugins || f.agentPlugins {
@@ -113,8 +119,8 @@ func (f *installFlags) check(cmd *cobra.Command, env Env) error {
 	return nil
 }
 
-// needsAgent reports whether plugins of the type have an agent do their work: weft-plugin under that name could not answer a
-// call, and must not stand in the place of a program that can.
+// needsAgent reports whether plugins of the type have an agent do their work: weft-plugin under that name could not
+// answer a call, and must not stand in the place of a program that can.
 func needsAgent(name string) bool {
 	return slices.Contains(wire.AgentPlugins(), name)
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestInstallNames: a name of a type that needs the agent is weft-cni's, which hands it to the agent: weft-plugin could not run it.
+// TestInstallNames: a name of a type that needs the agent is weft-cni's, which hands it to the agent: weft-plugin could
+// not run it.
 func TestInstallNames(t *testing.T) {
 	var f installFlags
 	cmd := &cobra.Command{}

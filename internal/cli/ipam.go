@@ -22,7 +22,8 @@ import (
 
 func newIPAMCmd(env Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "ipam", Short: "Show, check and fill the cluster's pools of addresses", Args: cobra.NoArgs}
-	cmd.AddCommand(newIPAMShowCmd(env), newIPAMCheckCmd(env), newIPAMReserveCmd(env), newIPAMReleaseCmd(env), newIPAMMigrateCmd(env), newIPAMImportCmd(env))
+	cmd.AddCommand(newIPAMShowCmd(env), newIPAMCheckCmd(env), newIPAMReserveCmd(env), newIPAMReleaseCmd(env),
+		newIPAMMigrateCmd(env), newIPAMImportCmd(env))
 	return cmd
 }
 
@@ -155,14 +156,17 @@ func printPools(w io.Writer, p audit.Report, u audit.Usages) error {
 		if c := conditions[pool.Name]; !c.True {
 			gives = c.Reason
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", pool.Name, dash(strings.Join(regions, ", ")), dash(string(pool.AssignmentMode)),
-			encapsulation(pool.Encapsulation), n, len(pool.Reserved)+len(pool.Excluded), counts(u.Pools[i], u.Known), gives, dash(strings.Join(pool.Wanted, ", ")))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", pool.Name, dash(strings.Join(regions, ", ")),
+			dash(string(pool.AssignmentMode)),
+			encapsulation(pool.Encapsulation), n, len(pool.Reserved)+len(pool.Excluded), counts(u.Pools[i], u.Known), gives,
+			dash(strings.Join(pool.Wanted, ", ")))
 	}
 	if len(p.Blocks) > 0 {
 		fmt.Fprintln(table, "\nBLOCK\tPOOL\tNODE\tTOTAL\tUSED\tFREE\tCEDED\tASKED FOR")
 	}
 	for i, b := range p.Blocks {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", b.CIDR, b.Pool, b.Node, counts(u.Blocks[i], u.Known), addrs(b.Ceded), addrs(b.Asked))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", b.CIDR, b.Pool, b.Node, counts(u.Blocks[i], u.Known), addrs(b.Ceded),
+			addrs(b.Asked))
 	}
 	if len(u.Ranges) > 0 && len(p.Pools) > 0 {
 		fmt.Fprintln(table)
@@ -181,12 +185,14 @@ func printPools(w io.Writer, p audit.Report, u audit.Usages) error {
 		for _, a := range m.Addrs {
 			words = append(words, a.String())
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", m.Machine, m.Network, m.Interface, dash(strings.Join(words, ", ")), dash(m.Node))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", m.Machine, m.Network, m.Interface, dash(strings.Join(words, ", ")),
+			dash(m.Node))
 	}
 	if err := table.Flush(); err != nil || u.Known {
 		return err
 	}
-	_, err := fmt.Fprintln(w, "\nNo pod says which addresses it has. What a node has given is counted there, as root, with --agent.")
+	_, err := fmt.Fprintln(w,
+		"\nNo pod says which addresses it has. What a node has given is counted there, as root, with --agent.")
 	return err
 }
 

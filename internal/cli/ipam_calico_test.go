@@ -69,8 +69,11 @@ func script(t *testing.T, dir string, steps []step) {
 		if !strings.Contains(s.args, "--store-dir") {
 			args = append(args, "--store-dir", dir)
 		}
-		exit := Run(context.Background(), Env{Args: args, Stdout: &stdout, Stderr: &stderr, Getenv: func(string) string { return "" }})
-		if d := cmp.Diff(s.want, stdout.String()); exit != s.exit || d != "" || !strings.Contains(hint.ReplaceAllString(stderr.String(), " ($1)"), s.says) {
+		exit := Run(context.Background(), Env{
+			Args: args, Stdout: &stdout, Stderr: &stderr, Getenv: func(string) string { return "" },
+		})
+		if d := cmp.Diff(s.want, stdout.String()); exit != s.exit || d != "" ||
+			!strings.Contains(hint.ReplaceAllString(stderr.String(), " ($1)"), s.says) {
 			t.Errorf("weft ipam %s: exit %d, want %d; %s\n%s", s.args, exit, s.exit, stderr.String(), d)
 		}
 	}
@@ -105,9 +108,15 @@ func TestFromCalico(t *testing.T) {
 		"left out: IPAMBlock 10-244-0-0-26: address 10.244.0.3: there is no pod shop/gone\n"
 	dir := manifests(t, calicoCluster)
 	script(t, dir, []step{
-		{args: "import --from calico --dry-run", want: taken + "3 addresses to reserve (nothing was written), 0 were there, 1 left out\n"},
+		{
+			args: "import --from calico --dry-run", want: taken +
+				"3 addresses to reserve (nothing was written), 0 were there, 1 left out\n",
+		},
 		{args: "import --from calico", want: taken + "3 addresses reserved, 0 were there, 1 left out\n"},
-		{args: "import --from calico", want: "left out: IPAMBlock 10-244-0-0-26: address 10.244.0.3: there is no pod shop/gone\n0 addresses reserved, 3 were there, 1 left out\n"},
+		{
+			args: "import --from calico",
+			want: "left out: IPAMBlock 10-244-0-0-26: address 10.244.0.3: there is no pod shop/gone\n0 addresses reserved, 3 were there, 1 left out\n",
+		},
 		{args: "show", want: "" +
 			"POOL                 REGIONS               MODE       ENCAPSULATION  BLOCKS  RESERVED  TOTAL  USED  FREE   GIVES  WANTED BY\n" +
 			"default-ipv4-ippool  10.244.0.0/16 in /26  Automatic  vxlan Always   1       3         65536  3     65533  yes    -\n" +
@@ -122,8 +131,14 @@ func TestFromCalico(t *testing.T) {
 			"ceded to node n2\n" +
 			"pod shop/web-1 on node n2 says that it has it\n"},
 		{args: "show 192.0.2.1", want: "outside every pool, and no pod says that it has it\n"},
-		{args: "migrate default-ipv4-ippool --to next", exit: 1, says: `pool "default-ipv4-ippool" follows Calico's (crd.projectcalico.org/IPPool) (disable it there, or make it weft's own: kubectl annotate addresspool default-ipv4-ippool weft.dev/from-)`},
-		{args: "release 10.244.0.1", exit: 1, says: "address 10.244.0.1 is pod shop/web-0's (delete the pod: then its address is free)"},
+		{
+			args: "migrate default-ipv4-ippool --to next", exit: 1,
+			says: `pool "default-ipv4-ippool" follows Calico's (crd.projectcalico.org/IPPool) (disable it there, or make it weft's own: kubectl annotate addresspool default-ipv4-ippool weft.dev/from-)`,
+		},
+		{
+			args: "release 10.244.0.1", exit: 1,
+			says: "address 10.244.0.1 is pod shop/web-0's (delete the pod: then its address is free)",
+		},
 		{args: "release --by calico", want: "released: AddressPool default-ipv4-ippool: 10.244.0.0\n"},
 		{args: "release --by calico", want: "nothing was to be released\n"},
 	})
@@ -153,31 +168,58 @@ metadata: {name: a-10-0-7-0-26}
 spec: {pool: a, cidr: 10.0.7.0/26, node: n1, claim: "1"}
 `)
 	script(t, dir, []step{
-		{args: "reserve 10.0.7.0/24 10.1.0.5 --for printers", want: "reserved: AddressReservation reserved-10-0-7-0-24: 10.0.7.0/24, 10.1.0.5\nkept until it goes: 10.0.7.1 pod shop/web-0\n"},
-		{args: "reserve 10.0.7.0/24", exit: 1, says: "AddressReservation reserved-10-0-7-0-24 exists already (choose another --name, or release that one first)"},
+		{
+			args: "reserve 10.0.7.0/24 10.1.0.5 --for printers",
+			want: "reserved: AddressReservation reserved-10-0-7-0-24: 10.0.7.0/24, 10.1.0.5\nkept until it goes: 10.0.7.1 pod shop/web-0\n",
+		},
+		{
+			args: "reserve 10.0.7.0/24", exit: 1,
+			says: "AddressReservation reserved-10-0-7-0-24 exists already (choose another --name, or release that one first)",
+		},
 		{args: "reserve 192.0.2.1", exit: 1, says: "192.0.2.1 is outside every pool (see the pools in `weft ipam show`)"},
-		{args: "reserve 10.0.0.1/24", exit: 2, says: `"10.0.0.1/24" has bits set behind the prefix length: write 10.0.0.0/24`},
+		{
+			args: "reserve 10.0.0.1/24", exit: 2, says: `"10.0.0.1/24" has bits set behind the prefix length: write 10.0.0.0/24`,
+		},
 		{args: "reserve x", exit: 2, says: `"x" is neither an address nor a prefix`},
 		{args: "reserve 10.0.0.1 --name A_b", exit: 2, says: `--name "A_b" cannot be used`},
 		{args: "show 10.0.7.5", want: "" +
 			"pool a, region 10.0.0.0/16, block 10.0.7.0/26\n" +
 			"kept back in pool a as a part of 10.0.7.0/24 for printers (by AddressReservation reserved-10-0-7-0-24)\n" +
 			"block 10.0.7.0/26 of pool a is node n1's\n"},
-		{args: "release 10.0.7.5", exit: 1, says: "10.0.7.5 is a part of 10.0.7.0/24, which AddressReservation reserved-10-0-7-0-24 keeps back (release 10.0.7.0/24, or edit that object)"},
+		{
+			args: "release 10.0.7.5", exit: 1,
+			says: "10.0.7.5 is a part of 10.0.7.0/24, which AddressReservation reserved-10-0-7-0-24 keeps back (release 10.0.7.0/24, or edit that object)",
+		},
 		{args: "release 10.0.7.0/24", want: "released: AddressReservation reserved-10-0-7-0-24: 10.0.7.0/24\n"},
-		{args: "release 10.1.0.5 10.0.0.9", want: "released: AddressReservation reserved-10-0-7-0-24: 10.1.0.5\nreleased: AddressPool a: 10.0.0.9\n"},
+		{
+			args: "release 10.1.0.5 10.0.0.9",
+			want: "released: AddressReservation reserved-10-0-7-0-24: 10.1.0.5\nreleased: AddressPool a: 10.0.0.9\n",
+		},
 		{args: "release 10.1.0.5", exit: 1, says: "10.1.0.5 is not reserved"},
-		{args: "release 10.0.7.1", exit: 1, says: "address 10.0.7.1 is pod shop/web-0's (delete the pod: then its address is free)"},
+		{
+			args: "release 10.0.7.1", exit: 1,
+			says: "address 10.0.7.1 is pod shop/web-0's (delete the pod: then its address is free)",
+		},
 		{args: "release", exit: 2, says: "say which addresses, or --by whom they were reserved"},
-		{args: "migrate a --to b --dry-run", exit: 1, want: "POD         NODE  ADDRESS\nshop/web-0  n1    10.0.7.1\n1 pods, 1 blocks and 0 reservations are left\n", says: `are left in pool "a"`},
-		{args: "migrate a --to b --delete", exit: 1, want: "pool a gives no further addresses\nPOD         NODE  ADDRESS\nshop/web-0  n1    10.0.7.1\n1 pods, 1 blocks and 0 reservations are left\n"},
+		{
+			args: "migrate a --to b --dry-run", exit: 1,
+			want: "POD         NODE  ADDRESS\nshop/web-0  n1    10.0.7.1\n1 pods, 1 blocks and 0 reservations are left\n",
+			says: `are left in pool "a"`,
+		},
+		{
+			args: "migrate a --to b --delete", exit: 1,
+			want: "pool a gives no further addresses\nPOD         NODE  ADDRESS\nshop/web-0  n1    10.0.7.1\n1 pods, 1 blocks and 0 reservations are left\n",
+		},
 		{args: "migrate a --to a", exit: 1, says: `pool "a" is the pool itself (name another pool behind --to)`},
 		{args: "migrate c --to a", exit: 1, says: "there is no pool \"c\" (`weft ipam show` lists the pools)"},
 		{args: "migrate b --to a", exit: 1, says: `pool "a" gives no addresses: the pool is disabled (put it right first)`},
 		{args: "migrate b --to b", exit: 1, says: "the pool itself"},
 	})
-	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte("apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: a}\nspec: {assignmentMode: Automatic, disabled: true}\n---\n"+
-		"apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: b}\nspec: {assignmentMode: Manual}\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "all.yaml"),
+		[]byte(
+			"apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: a}\nspec: {assignmentMode: Automatic, disabled: true}\n---\n"+
+				"apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: b}\nspec: {assignmentMode: Manual}\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	script(t, dir, []step{{args: "migrate a --to b --delete", want: "pool a is deleted\n"}})
@@ -187,7 +229,10 @@ spec: {pool: a, cidr: 10.0.7.0/26, node: n1, claim: "1"}
 func TestFromHostLocal(t *testing.T) {
 	dir := manifests(t, calicoCluster)
 	files := t.TempDir()
-	for name, text := range map[string]string{"cbr0/10.244.0.1": "0123\r\neth0", "cbr0/10.244.0.2": "4567\r\neth0", "cbr0/last_reserved_ip.0": "10.244.0.2", "cbr0/lock": "", "lan/192.0.2.1": "0123\r\nnet1"} {
+	for name, text := range map[string]string{
+		"cbr0/10.244.0.1": "0123\r\neth0", "cbr0/10.244.0.2": "4567\r\neth0", "cbr0/last_reserved_ip.0": "10.244.0.2",
+		"cbr0/lock": "", "lan/192.0.2.1": "0123\r\nnet1",
+	} {
 		path := filepath.Join(files, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
@@ -196,7 +241,8 @@ func TestFromHostLocal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	own := "apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: pods}\nspec: {assignmentMode: Automatic, regions: [{cidr: 10.244.0.0/16, blockSize: 27}]}\n"
+	own :=
+		"apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: pods}\nspec: {assignmentMode: Automatic, regions: [{cidr: 10.244.0.0/16, blockSize: 27}]}\n"
 	if err := os.WriteFile(filepath.Join(dir, "own.yaml"), []byte(own), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +273,10 @@ func TestIPAMJSON(t *testing.T) {
 		{"release 10.244.9.0/24 -o json", []string{"done", "held", "pools"}},
 	} {
 		var stdout, stderr bytes.Buffer
-		exit := Run(context.Background(), Env{Args: append(append([]string{"ipam"}, strings.Fields(s.args)...), "--store-dir", dir), Stdout: &stdout, Stderr: &stderr, Getenv: func(string) string { return "" }})
+		exit := Run(context.Background(), Env{
+			Args: append(append([]string{"ipam"}, strings.Fields(s.args)...), "--store-dir", dir), Stdout: &stdout,
+			Stderr: &stderr, Getenv: func(string) string { return "" },
+		})
 		var out map[string]any
 		err := json.Unmarshal(stdout.Bytes(), &out)
 		if exit != 0 || err != nil {

@@ -19,12 +19,15 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store/etcd"
 )
 
-// TestIPAMOfEtcd: hosts without Kubernetes have the same verbs; the agent's own configuration says where their pools are.
+// TestIPAMOfEtcd: hosts without Kubernetes have the same verbs; the agent's own configuration says where their pools
+// are.
 func TestIPAMOfEtcd(t *testing.T) {
 	e := apitest.StartEtcd(t, nil, netip.MustParseAddr("127.0.0.1"), true)
 	shelf, err := etcd.OpenShelf(etcd.Config{
-		Access: etcd.Access{Endpoints: []string{e.URL}, Prefix: "/hosts", CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile},
-		Log:    slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
+		Access: etcd.Access{
+			Endpoints: []string{e.URL}, Prefix: "/hosts", CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile,
+		},
+		Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +47,8 @@ func TestIPAMOfEtcd(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "weft.yaml")
-	text := fmt.Sprintf("etcd: {endpoints: [%q], prefix: /hosts, caFile: %q, certFile: %q, keyFile: %q}\n", e.URL, e.CAFile, e.CertFile, e.KeyFile)
+	text := fmt.Sprintf("etcd: {endpoints: [%q], prefix: /hosts, caFile: %q, certFile: %q, keyFile: %q}\n", e.URL,
+		e.CAFile, e.CertFile, e.KeyFile)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +66,9 @@ func TestIPAMOfEtcd(t *testing.T) {
 	} {
 		var out, errs bytes.Buffer
 		args := append(append([]string{"ipam"}, strings.Fields(c.args)...), "--config", file)
-		exit := Run(context.Background(), Env{Args: args, Getenv: func(string) string { return "" }, Stdout: &out, Stderr: &errs})
+		exit := Run(context.Background(), Env{
+			Args: args, Getenv: func(string) string { return "" }, Stdout: &out, Stderr: &errs,
+		})
 		if exit != c.exit || !strings.Contains(out.String(), c.want) {
 			t.Errorf("%s: exit %d, want %d with %q\n%s%s", c.args, exit, c.exit, c.want, out.String(), errs.String())
 		}

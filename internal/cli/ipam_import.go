@@ -65,7 +65,8 @@ func newIPAMImportCmd(env Env) *cobra.Command {
 					break
 				}
 				var f *model.Fault
-				if err = plan.Apply(cmd.Context(), objects); errors.As(err, &f) && f.Code == model.CodeTryAgain && try < importTries {
+				if err = plan.Apply(cmd.Context(), objects); errors.As(err, &f) && f.Code == model.CodeTryAgain &&
+					try < importTries {
 					continue
 				}
 				if err != nil {
@@ -129,7 +130,8 @@ func (s *importSource) plan(ctx context.Context, objects store.Objects) (planned
 	return audit.PlanImport(ctx, objects, os.ReadFile)
 }
 
-// hostLocalSeats reads host-local's files: each is named by an address, and has the container and the interface that it is for.
+// hostLocalSeats reads host-local's files: each is named by an address, and has the container and the interface that it
+// is for.
 func hostLocalSeats(dir string) ([]controller.Seat, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*", "*"))
 	if err != nil {

@@ -47,7 +47,10 @@ func here(ctx context.Context, url string) (audit.Local, error) {
 	}
 	paths := map[string]bool{}
 	for _, r := range records {
-		one := audit.Recorded{AttachmentKey: r.AttachmentKey, Done: r.Stage == "done", Old: time.Since(r.Since) > oldEnough, Pod: r.Pod, Netns: r.Netns, Filed: r.Filed}
+		one := audit.Recorded{
+			AttachmentKey: r.AttachmentKey, Done: r.Stage == "done", Old: time.Since(r.Since) > oldEnough, Pod: r.Pod,
+			Netns: r.Netns, Filed: r.Filed,
+		}
 		if r.Result != nil {
 			for _, ip := range r.Result.IPs {
 				one.Addrs = append(one.Addrs, ip.Address.Addr())

@@ -37,7 +37,8 @@ func newIPAMReserveCmd(env Env) *cobra.Command {
 				return err
 			}
 			if name == "" {
-				name = "reserved-" + strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(netip.PrefixFrom(ranges[0].Addr(), ranges[0].Bits()).String())
+				name = "reserved-" + strings.NewReplacer(".", "-", ":", "-", "/",
+					"-").Replace(netip.PrefixFrom(ranges[0].Addr(), ranges[0].Bits()).String())
 			}
 			if err := model.CheckName("--name", name); err != nil {
 				return ui.UsageError(err)
@@ -89,7 +90,8 @@ func newIPAMReleaseCmd(env Env) *cobra.Command {
 	}
 	from.Flags(cmd, &output)
 	cmd.Flags().StringVar(&machine, "machine", "", "what is promised to the virtual machine `NAMESPACE/NAME`")
-	cmd.Flags().StringVar(&by, "by", "", "all that an import from `WHOM` (calico, host-local, whereabouts) reserved and no pod has")
+	cmd.Flags().StringVar(&by, "by", "",
+		"all that an import from `WHOM` (calico, host-local, whereabouts) reserved and no pod has")
 	return cmd
 }
 
@@ -103,7 +105,9 @@ func (f *ipamSource) releaseMachine(cmd *cobra.Command, output, machine string) 
 	if err != nil {
 		return err
 	}
-	return printChange(f.Env.Stdout, output, "released", controller.Change{Done: done, Pools: []string{}, Held: []string{}})
+	return printChange(f.Env.Stdout, output, "released", controller.Change{
+		Done: done, Pools: []string{}, Held: []string{},
+	})
 }
 
 // ranges reads addresses and prefixes, and opens the place of the cluster's objects.
@@ -174,7 +178,8 @@ func newIPAMMigrateCmd(env Env) *cobra.Command {
 				err = printMigration(env.Stdout, m)
 			}
 			if err == nil && !m.Done() {
-				err = fmt.Errorf("%d pods, %d blocks and %d reservations are left in pool %q", len(m.Pods), m.Blocks, m.Reserved, m.From)
+				err = fmt.Errorf("%d pods, %d blocks and %d reservations are left in pool %q", len(m.Pods), m.Blocks,
+					m.Reserved, m.From)
 			}
 			return err
 		},

@@ -104,10 +104,19 @@ func TestIPAMImport(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"import", "--dry-run"}, plan + left + "1 addresses to reserve (nothing was written), 0 were there, 1 left out\n"},
+		{
+			[]string{
+				"import", "--dry-run",
+			}, plan + left + "1 addresses to reserve (nothing was written), 0 were there, 1 left out\n",
+		},
 		{[]string{"import"}, plan + left + "1 addresses reserved, 0 were there, 1 left out\n"},
 		{[]string{"import"}, left + "0 addresses reserved, 1 were there, 1 left out\n"},
-		{[]string{"show"}, "POOL         REGIONS             MODE  ENCAPSULATION  BLOCKS  RESERVED  TOTAL  USED  FREE  GIVES  WANTED BY\nwhereabouts  10.0.0.0/24 in /30  -     -              0       1         256    1     255   yes    -\n"},
+		{
+			[]string{
+				"show",
+			},
+			"POOL         REGIONS             MODE  ENCAPSULATION  BLOCKS  RESERVED  TOTAL  USED  FREE  GIVES  WANTED BY\nwhereabouts  10.0.0.0/24 in /30  -     -              0       1         256    1     255   yes    -\n",
+		},
 	} {
 		var out, errs bytes.Buffer
 		args := append(append([]string{"ipam"}, c.args...), "--store-dir", dir)
@@ -169,7 +178,8 @@ spec: {nodeName: a, hostNetwork: true}
 status: {podIPs: [{ip: 10.1.0.8}]}
 `
 
-// TestUsage: how much is in use of pools and blocks, and of the nodes' own ranges where the cluster's network has no pools.
+// TestUsage: how much is in use of pools and blocks, and of the nodes' own ranges where the cluster's network has no
+// pools.
 func TestUsage(t *testing.T) {
 	const ranges = "NODE  RANGE          TOTAL  USED  FREE\n" +
 		"a     10.1.0.0/24    253    2     251\n" +
@@ -182,16 +192,20 @@ func TestUsage(t *testing.T) {
 			"10.0.0.0/28  p     a     16     2     7     -      -\n"
 	}
 	for name, c := range map[string]struct{ manifests, want string }{
-		"plain ranges":        {plain, ranges},
-		"the cluster's pools": {plain + strings.Replace(inUse, "regions:", "assignmentMode: Automatic\n  regions:", 1), pools("Automatic")},
-		"pools of others":     {plain + inUse, strings.ReplaceAll(pools("MODE-----"), "MODE-----  ", "-     ") + "\n" + ranges},
+		"plain ranges": {plain, ranges},
+		"the cluster's pools": {
+			plain + strings.Replace(inUse, "regions:", "assignmentMode: Automatic\n  regions:", 1), pools("Automatic"),
+		},
+		"pools of others": {plain + inUse, strings.ReplaceAll(pools("MODE-----"), "MODE-----  ", "-     ") + "\n" + ranges},
 	} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, "x.yaml"), []byte(c.manifests), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		var out, errs bytes.Buffer
-		exit := Run(context.Background(), Env{Args: []string{"ipam", "show", "--store-dir", dir}, Getenv: os.Getenv, Stdout: &out, Stderr: &errs})
+		exit := Run(context.Background(), Env{
+			Args: []string{"ipam", "show", "--store-dir", dir}, Getenv: os.Getenv, Stdout: &out, Stderr: &errs,
+		})
 		got, want := spaced(out.String()), spaced(c.want)
 		if exit != 0 || cmp.Diff(want, got) != "" {
 			t.Errorf("%s: exit %d %s\n%s", name, exit, errs.String(), cmp.Diff(want, got))

@@ -90,7 +90,9 @@ func meshOutput(name string) (func(meshSeen) (string, error), error) {
 	case "svg":
 		return func(s meshSeen) (string, error) { return meshDiagram(s).SVG(), nil }, nil
 	}
-	return nil, ui.UsageError(model.Faultf(model.CodeInvalidConf, "give text, json, dot or svg", "-o %q is no output format", name))
+	return nil, ui.UsageError(
+		model.Faultf(model.CodeInvalidConf, "give text, json, dot or svg", "-o %q is no output format", name),
+	)
 }
 
 func meshText(s meshSeen) (string, error) {
@@ -192,5 +194,7 @@ func peerBox(s meshSeen, p mesh.Peer) graph.Node {
 func troubled(s meshSeen, node, owner string) bool {
 	return slices.ContainsFunc(s.Topology.Problems, func(p mesh.Problem) bool { return slices.Contains(p.Nodes, node) }) ||
 		slices.ContainsFunc(s.Broken, func(b reconcile.Broken) bool { return b.Owner == owner }) ||
-		!s.live && slices.ContainsFunc(s.Fragments, func(f reconcile.FragmentStatus) bool { return f.Owner == owner && !f.OK })
+		!s.live && slices.ContainsFunc(s.Fragments, func(f reconcile.FragmentStatus) bool {
+			return f.Owner == owner && !f.OK
+		})
 }

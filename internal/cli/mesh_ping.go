@@ -71,7 +71,8 @@ func pingMesh(cmd *cobra.Command, env Env, t mesh.Topology, peers []string, outp
 	begin := time.Now()
 	results, err := probe.All(cmd.Context(), nil, targets)
 	if err != nil {
-		return model.Faultf(model.CodeNotAvailable, "run it as root on the node, or by weft lab exec NODE", "mesh ping: %w", err)
+		return model.Faultf(model.CodeNotAvailable, "run it as root on the node, or by weft lab exec NODE",
+			"mesh ping: %w", err)
 	}
 	out := pinged{results, missing}
 	if output == "json" {
@@ -99,8 +100,8 @@ type blockWay struct {
 	v6   bool
 }
 
-// askable are the ways that are tried: of the blocks of one way the first, for who refuses what no pod has does not say it
-// often.
+// askable are the ways that are tried: of the blocks of one way the first, for who refuses what no pod has does not say
+// it often.
 func askable(p mesh.Peer, reaches []mesh.Reach) []mesh.Reach {
 	asked := map[blockWay]bool{}
 	return slices.DeleteFunc(slices.Clone(reaches), func(r mesh.Reach) bool {
@@ -119,7 +120,8 @@ func meshTargets(t mesh.Topology, peers []string) (targets []probe.Target, missi
 	missing = []unplanned{}
 	for _, name := range peers {
 		if !slices.ContainsFunc(t.Peers, func(p mesh.Peer) bool { return p.Name == name }) {
-			return nil, nil, model.Faultf(model.CodeInvalidConf, "weft mesh shows them", "peer %q is not in the mesh of node %s", name, t.Self)
+			return nil, nil, model.Faultf(model.CodeInvalidConf, "weft mesh shows them", "peer %q is not in the mesh of node %s",
+				name, t.Self)
 		}
 	}
 	for _, p := range t.Peers {
@@ -167,7 +169,8 @@ func (p pinged) print(w io.Writer, took time.Duration) error {
 		if r.Passes > 0 {
 			passes = strconv.Itoa(r.Passes)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", r.Peer, r.Backend, r.Overlay, word(r.UnderlayState), word(r.OverlayState), r.MTU, passes, word(r.ChecksumState), fault)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", r.Peer, r.Backend, r.Overlay, word(r.UnderlayState),
+			word(r.OverlayState), r.MTU, passes, word(r.ChecksumState), fault)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -180,6 +183,7 @@ func (p pinged) print(w io.Writer, took time.Duration) error {
 	for _, u := range p.Unplanned {
 		fmt.Fprintf(w, "not asked: peer %s: %s\n", u.Peer, u.Message)
 	}
-	_, err := fmt.Fprintf(w, "%d asked in %s, %d with a fault, %d without a plan\n", len(p.Results), took.Round(time.Millisecond), faults, len(p.Unplanned))
+	_, err := fmt.Fprintf(w, "%d asked in %s, %d with a fault, %d without a plan\n", len(p.Results),
+		took.Round(time.Millisecond), faults, len(p.Unplanned))
 	return err
 }

@@ -21,7 +21,10 @@ func TestMeshTargets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := probe.Target{Name: "b", Backend: "host-gw", Underlay: netip.MustParseAddr("192.168.0.2"), Overlay: netip.MustParseAddr("10.244.2.0"), OverlayMTU: 68}
+	want := probe.Target{
+		Name: "b", Backend: "host-gw", Underlay: netip.MustParseAddr("192.168.0.2"),
+		Overlay: netip.MustParseAddr("10.244.2.0"), OverlayMTU: 68,
+	}
 	if len(targets) != 1 || targets[0] != want {
 		t.Errorf("targets %+v, want %+v", targets, want)
 	}
@@ -31,7 +34,8 @@ func TestMeshTargets(t *testing.T) {
 	if targets, _, err = meshTargets(status.Topology, []string{"far"}); err != nil || len(targets) != 0 {
 		t.Errorf("of far: %+v %v", targets, err)
 	}
-	if code, _, errs := runMesh("ping", "--state-dir", meshState(t), "nobody"); code != 1 || !strings.Contains(errs, `peer "nobody" is not in the mesh of node a`) || !strings.Contains(errs, "hint: ") {
+	if code, _, errs := runMesh("ping", "--state-dir", meshState(t), "nobody"); code != 1 ||
+		!strings.Contains(errs, `peer "nobody" is not in the mesh of node a`) || !strings.Contains(errs, "hint: ") {
 		t.Errorf("a peer that is none: exit %d, %s", code, errs)
 	}
 }
@@ -40,14 +44,19 @@ func TestPingedText(t *testing.T) {
 	var b strings.Builder
 	p := pinged{[]probe.Result{
 		{
-			Peer: "b", Backend: "vxlan", Overlay: netip.MustParseAddr("10.244.2.0"), UnderlayState: "ok", OverlayState: "ok", LargeState: "no answer", ChecksumState: "ok",
+			Peer: "b", Backend: "vxlan", Overlay: netip.MustParseAddr("10.244.2.0"), UnderlayState: "ok", OverlayState: "ok",
+			LargeState: "no answer", ChecksumState: "ok",
 			MTU: 1450, Passes: 1350, Fault: probe.MTU, Message: "packets of 1450 bytes", Hint: "let the wire carry more",
 		},
 	}, []unplanned{{"far", "no plan leads to it"}}}
 	if err := p.print(&b, time.Second); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"b     vxlan     10.244.2.0  ok        ok       1450  1350    ok         mtu", "mtu: packets of 1450 bytes\n  hint: let the wire carry more", "not asked: peer far: no plan leads to it", "1 asked in 1s, 1 with a fault, 1 without a plan"} {
+	for _, want := range []string{
+		"b     vxlan     10.244.2.0  ok        ok       1450  1350    ok         mtu",
+		"mtu: packets of 1450 bytes\n  hint: let the wire carry more", "not asked: peer far: no plan leads to it",
+		"1 asked in 1s, 1 with a fault, 1 without a plan",
+	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("lacks %q:\n%s", want, b.String())
 		}

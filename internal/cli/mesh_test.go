@@ -42,7 +42,9 @@ func meshState(t *testing.T) string {
 	}
 	b, err := json.Marshal(reconcile.Status{
 		Self: "a", Time: time.Unix(0, 0).UTC(), Topology: topo,
-		Fragments: []reconcile.FragmentStatus{{Owner: "mesh/node", OK: true}, {Owner: "mesh/peer/b", Error: "no such device"}},
+		Fragments: []reconcile.FragmentStatus{
+			{Owner: "mesh/node", OK: true}, {Owner: "mesh/peer/b", Error: "no such device"},
+		},
 	})
 	dir := t.TempDir()
 	if err := errors.Join(err, os.WriteFile(filepath.Join(dir, reconcile.StatusFile), b, 0o644)); err != nil {
@@ -53,11 +55,14 @@ func meshState(t *testing.T) string {
 
 func runMesh(args ...string) (code int, stdout, stderr string) {
 	var out, errs strings.Builder
-	code = Run(context.Background(), Env{Args: append([]string{"mesh"}, args...), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }})
+	code = Run(context.Background(), Env{
+		Args: append([]string{"mesh"}, args...), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" },
+	})
 	return code, out.String(), errs.String()
 }
 
-// TestMeshAsks: an agent that is there is asked; while it has nothing to say, and when it is gone, what it wrote counts.
+// TestMeshAsks: an agent that is there is asked; while it has nothing to say, and when it is gone, what it wrote
+// counts.
 func TestMeshAsks(t *testing.T) {
 	dir := meshState(t)
 	var known atomic.Bool
@@ -94,7 +99,10 @@ func TestMeshAsks(t *testing.T) {
 func TestMeshOutputs(t *testing.T) {
 	dir := meshState(t)
 	for output, wants := range map[string][]string{
-		"text": {"node a, back end host-gw", "route 10.244.2.0/24 via 192.168.0.2 dev eth0", "peer far\n  not reached", "not in force: mesh/peer/b: no such device", "1970-01-01T00:00:00Z"},
+		"text": {
+			"node a, back end host-gw", "route 10.244.2.0/24 via 192.168.0.2 dev eth0", "peer far\n  not reached",
+			"not in force: mesh/peer/b: no such device", "1970-01-01T00:00:00Z",
+		},
 		"json": {`"self": "a"`, `"owner": "mesh/peer/b"`, `"ok": false`},
 		"dot":  {"graph weft {", "192.168.0.2", "not reached 10.244.3.0/24"},
 		"svg":  {"<svg ", "pods 10.244.2.0/24", "</svg>"},
@@ -125,7 +133,8 @@ func TestMeshOutputs(t *testing.T) {
 }
 
 func TestMeshRefuses(t *testing.T) {
-	if code, _, errs := runMesh("--state-dir", t.TempDir()); code != 1 || !strings.Contains(errs, "hint: ") || !strings.Contains(errs, "mesh.json") {
+	if code, _, errs := runMesh("--state-dir", t.TempDir()); code != 1 || !strings.Contains(errs, "hint: ") ||
+		!strings.Contains(errs, "mesh.json") {
 		t.Errorf("no agent: exit %d, %s", code, errs)
 	}
 	if code, _, errs := runMesh("-o", "png"); code != 2 || !strings.Contains(errs, "svg") {

@@ -40,7 +40,9 @@ The agent of any node knows all policies and all pods; of a pod of another node 
 }
 
 // ask asks the agent and prints the answer.
-func (f *policyFlags) ask(cmd *cobra.Command, env Env, what string, query url.Values, into any, text func(io.Writer)) error {
+func (f *policyFlags) ask(
+	cmd *cobra.Command, env Env, what string, query url.Values, into any, text func(io.Writer),
+) error {
 	if f.output != "text" && f.output != "json" {
 		return ui.UsageError(model.Faultf(model.CodeInvalidConf, "give text or json", "-o %q is no output format", f.output))
 	}
@@ -75,7 +77,9 @@ sets that it asks and how many elements they have.`,
 				return err
 			}
 			var v compiled.View
-			return f.ask(cmd, env, "show", url.Values{"namespace": {pod.Namespace}, "name": {pod.Name}}, &v, func(w io.Writer) { viewText(w, v) })
+			return f.ask(cmd, env, "show", url.Values{"namespace": {pod.Namespace}, "name": {pod.Name}}, &v, func(w io.Writer) {
+				viewText(w, v)
+			})
 		},
 	}
 }
@@ -113,7 +117,8 @@ with 1 when it is denied in a family that both have.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&network, "network", "", "the network whose addresses are meant, as namespace/name; empty: the cluster's")
+	cmd.Flags().StringVar(&network, "network", "",
+		"the network whose addresses are meant, as namespace/name; empty: the cluster's")
 	return cmd
 }
 
@@ -138,8 +143,8 @@ func (f *policyFlags) party(s string) (string, error) {
 	return p.String(), err
 }
 
-// portName tells whether a word may be the name of a container's port (IANA_SVC_NAME): at most 15 small letters, digits and
-// hyphens, of which one is a letter.
+// portName tells whether a word may be the name of a container's port (IANA_SVC_NAME): at most 15 small letters, digits
+// and hyphens, of which one is a letter.
 func portName(s string) bool {
 	const letters, others = "abcdefghijklmnopqrstuvwxyz", "0123456789-"
 	return len(s) <= 15 && strings.Trim(s, letters+others) == "" && strings.ContainsAny(s, letters) &&
@@ -152,7 +157,8 @@ func (f *policyFlags) target(s string) (party, port, protocol string, err error)
 		return ui.UsageError(model.Faultf(model.CodeInvalidConf, hint, format, args...))
 	}
 	rest := s
-	if i := strings.LastIndex(s, "/"); i > strings.LastIndex(s, ":") && strings.Contains(s, ":") && !strings.HasPrefix(s[i:], "/]") {
+	if i := strings.LastIndex(s, "/"); i > strings.LastIndex(s, ":") && strings.Contains(s, ":") &&
+		!strings.HasPrefix(s[i:], "/]") {
 		if _, e := netip.ParseAddr(s); e != nil {
 			rest, protocol = s[:i], strings.ToUpper(s[i+1:])
 		}
@@ -166,7 +172,8 @@ func (f *policyFlags) target(s string) (party, port, protocol string, err error)
 		n, e := strconv.ParseUint(port, 10, 16)
 		switch named := portName(port); {
 		case !named && (e != nil || n == 0):
-			return "", "", "", bad("a number from 1 to 65535, or the name of a port of the pod", "%q: port %q cannot be used", s, port)
+			return "", "", "", bad("a number from 1 to 65535, or the name of a port of the pod",
+				"%q: port %q cannot be used", s, port)
 		case !named && protocol == "":
 			protocol = "TCP"
 		}

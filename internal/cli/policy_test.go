@@ -50,7 +50,9 @@ func TestPolicyTargets(t *testing.T) {
 
 func runPolicy(args ...string) (code int, stderr string) {
 	var out, errs bytes.Buffer
-	code = Run(context.Background(), Env{Args: append([]string{"policy"}, args...), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }})
+	code = Run(context.Background(), Env{
+		Args: append([]string{"policy"}, args...), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" },
+	})
 	return code, errs.String()
 }
 
@@ -61,7 +63,10 @@ func TestPolicyWithoutAgent(t *testing.T) {
 		code int
 		says string
 	}{
-		{"show --state-dir " + dir, 1, "weft: no agent that obeys network policies answers at " + dir + "/admin.sock\nhint: start the agent"},
+		{
+			"show --state-dir " + dir, 1, "weft: no agent that obeys network policies answers at " + dir +
+				"/admin.sock\nhint: start the agent",
+		},
 		{"why a b --state-dir " + dir, 1, "no agent that obeys"},
 		{"why a", 2, "accepts 2 arg(s)"},
 		{"show -o yaml", 2, `-o "yaml" is no output format`},

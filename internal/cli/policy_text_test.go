@@ -10,8 +10,8 @@ import (
 	compiled "github.com/weft-net/weft/internal/plan/policy"
 )
 
-// TestWhatAPlaceCannotHold: policy show names what is open where rules stand in the pod itself, and nothing of the kind where they stand on
-// the node's side.
+// TestWhatAPlaceCannotHold: policy show names what is open where rules stand in the pod itself, and nothing of the kind
+// where they stand on the node's side.
 func TestWhatAPlaceCannotHold(t *testing.T) {
 	for name, c := range map[string]struct {
 		endpoint compiled.Interface

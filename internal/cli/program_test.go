@@ -37,7 +37,10 @@ func TestProgramBeside(t *testing.T) {
 		want    []string
 	}{
 		{[]string{"conformance"}, "cni-conformance", []string{"weft conformance"}},
-		{[]string{"conformance", "--bin-dir", "x", "-o", "json"}, "cni-conformance", []string{"weft conformance", "--bin-dir", "x", "-o", "json"}},
+		{
+			[]string{"conformance", "--bin-dir", "x", "-o", "json"}, "cni-conformance",
+			[]string{"weft conformance", "--bin-dir", "x", "-o", "json"},
+		},
 		{[]string{"conformance", "--", "-x"}, "cni-conformance", []string{"weft conformance", "--", "-x"}},
 		{[]string{"conformance", "--help"}, "cni-conformance", []string{"weft conformance", "--help"}},
 		{[]string{"help", "conformance"}, "cni-conformance", []string{"weft conformance", "--help"}},
@@ -62,7 +65,8 @@ func TestProgramBeside(t *testing.T) {
 		}
 	}
 	stderr, code := run(syscall.ENOENT, "conformance")
-	if code != 1 || !strings.Contains(stderr, "/opt/weft/cni-conformance: no such file") || !strings.Contains(stderr, "hint: install cni-conformance beside weft") {
+	if code != 1 || !strings.Contains(stderr, "/opt/weft/cni-conformance: no such file") ||
+		!strings.Contains(stderr, "hint: install cni-conformance beside weft") {
 		t.Errorf("without the program: exit code %d, %s", code, stderr)
 	}
 }

@@ -58,7 +58,8 @@ func run(t *testing.T, env Env) int {
 	env.Exec = func(path string, argv, _ []string) error {
 		if filepath.Base(path) == pluginProgram {
 			return ui.Exit(standalone.Main(t.Context(), standalone.Env{
-				Argv0: argv[0], Args: argv[1:], Getenv: env.Getenv, Stdin: env.Stdin, Stdout: env.Stdout, Stderr: env.Stderr, Now: time.Now,
+				Argv0: argv[0], Args: argv[1:], Getenv: env.Getenv, Stdin: env.Stdin, Stdout: env.Stdout, Stderr: env.Stderr,
+				Now:    time.Now,
 				Notify: func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithCancel(ctx) },
 			}))
 		}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli is the operator's command line: verbs, flags, tables and JSON, exit codes, and which program each other command of
-// weft is. Package ui has the rules that all of them follow.
+// Package cli is the operator's command line: verbs, flags, tables and JSON, exit codes, and which program each other
+// command of weft is. Package ui has the rules that all of them follow.
 package cli
 
 import (
@@ -41,7 +41,8 @@ func newCommand(env Env) *cobra.Command {
 		Use:   "weft",
 		Short: "One network stack for Kubernetes pods and virtual machines",
 	}
-	root.AddCommand(newCNICmd(env), newDHCPCmd(env), newDoctorCmd(env), newInstallCmd(env), newIPAMCmd(env), newMeshCmd(env), newPolicyCmd(env), newBundleCmd(env))
+	root.AddCommand(newCNICmd(env), newDHCPCmd(env), newDoctorCmd(env), newInstallCmd(env), newIPAMCmd(env),
+		newMeshCmd(env), newPolicyCmd(env), newBundleCmd(env))
 	addHanded(root, env)
 	return root
 }

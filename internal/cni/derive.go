@@ -12,8 +12,8 @@ import (
 
 // Derive makes from a list what its plugins receive (SPEC section 3, "Deriving request configuration from plugin
 // configuration objects"): name and the negotiated version are filled in, runtimeConfig is given what the plugin
-// declared and the runtime provides, capabilities and reserved keys are taken out. args, which may be nil, is merged into
-// args.cni of every plugin.
+// declared and the runtime provides, capabilities and reserved keys are taken out. args, which may be nil, is merged
+// into args.cni of every plugin.
 func Derive(n model.Network, caps map[string]any, args map[string]any) (model.Network, error) {
 	out := n
 	out.Plugins = make([]model.PluginConf, 0, len(n.Plugins))

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cni speaks the words of the CNI protocol: calls (environment and standard input), network configurations, results
-// and errors, in every version from 0.1.0 to 1.1.0. Inside weft only model's values are used; this is the border.
+// Package cni speaks the words of the CNI protocol: calls (environment and standard input), network configurations,
+// results and errors, in every version from 0.1.0 to 1.1.0. Inside weft only model's values are used; this is the
+// border.
 //
 // # Vocabulary
 //

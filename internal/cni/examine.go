@@ -21,7 +21,8 @@ func IsShim(typ string) bool { return typ == ShimType || typ == "multus" || typ 
 
 // NestedShim is the error for a list that the agent would hand to itself, and wait for.
 func NestedShim() error {
-	return model.Faultf(model.CodeInvalidConf, "put its delegates here instead", "plugin %q stands in its own delegates", ShimType)
+	return model.Faultf(model.CodeInvalidConf, "put its delegates here instead",
+		"plugin %q stands in its own delegates", ShimType)
 }
 
 // Report is all that can be said about a configuration without using it.
@@ -90,7 +91,9 @@ func (r *Report) problem(where string, err error) {
 	r.Errors = append(r.Errors, p)
 }
 
-func (r *Report) validate(prefix string, n model.Network, planners map[string]plugin.Planner, ipams map[string]ipam.Allocator) {
+func (r *Report) validate(
+	prefix string, n model.Network, planners map[string]plugin.Planner, ipams map[string]ipam.Allocator,
+) {
 	derived, err := Derive(n, nil, nil)
 	if err != nil {
 		r.problem(prefix, err)
@@ -140,7 +143,10 @@ func filled(p model.PluginConf) model.PluginConf {
 	return example
 }
 
-func (r *Report) delegates(where string, outer model.Network, p model.PluginConf, planners map[string]plugin.Planner, ipams map[string]ipam.Allocator) {
+func (r *Report) delegates(
+	where string, outer model.Network, p model.PluginConf, planners map[string]plugin.Planner,
+	ipams map[string]ipam.Allocator,
+) {
 	var c struct {
 		Socket         string            `json:"socket"`
 		Delegates      []json.RawMessage `json:"delegates"`
@@ -151,7 +157,8 @@ func (r *Report) delegates(where string, outer model.Network, p model.PluginConf
 		return
 	}
 	if len(c.Delegates) == 0 && c.ClusterNetwork == "" {
-		r.problem(where, model.Faultf(model.CodeInvalidConf, "give it the lists that the agent attaches", "delegates is empty"))
+		r.problem(where,
+			model.Faultf(model.CodeInvalidConf, "give it the lists that the agent attaches", "delegates is empty"))
 	}
 	for i, raw := range c.Delegates {
 		at := fmt.Sprintf("%s: delegates[%d]", where, i)

@@ -10,19 +10,27 @@ import (
 	"strings"
 )
 
-// schema is the set of paths that a configuration may have: "ranges[][].subnet"; ".*" at the end leaves everything below
-// free.
+// schema is the set of paths that a configuration may have: "ranges[][].subnet"; ".*" at the end leaves everything
+// below free.
 type schema []string
 
 func listSchema() schema {
-	return schema{"cniVersion", "cniVersions[]", "name", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "weft.derivedFrom", "plugins[].*"}
+	return schema{
+		"cniVersion", "cniVersions[]", "name", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "weft.derivedFrom",
+		"plugins[].*",
+	}
 }
 
 func shimSchema() schema {
-	own := schema{"cniVersion", "name", "type", "socket", "weft.derivedFrom", "delegates[].*", "capabilities.*", "args.*", "runtimeConfig.*", "prevResult.*"}
+	own := schema{
+		"cniVersion", "name", "type", "socket", "weft.derivedFrom", "delegates[].*", "capabilities.*", "args.*",
+		"runtimeConfig.*", "prevResult.*",
+	}
 	multus := schema{
-		"clusterNetwork", "defaultNetworks[]", "confDir", "cniDir", "binDir", "readinessindicatorfile", "namespaceIsolation", "globalNamespaces",
-		"systemNamespaces[]", "multusNamespace", "auxiliaryCNIChainName", "kubeconfig", "logFile", "logLevel", "logToStderr", "logOptions.*",
+		"clusterNetwork", "defaultNetworks[]", "confDir", "cniDir", "binDir", "readinessindicatorfile", "namespaceIsolation",
+		"globalNamespaces",
+		"systemNamespaces[]", "multusNamespace", "auxiliaryCNIChainName", "kubeconfig", "logFile", "logLevel", "logToStderr",
+		"logOptions.*",
 		"retryDeleteOnError", "daemonSocketDir", "parallelNetworks",
 	}
 	return append(own, multus...)

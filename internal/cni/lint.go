@@ -55,7 +55,9 @@ type linter struct {
 }
 
 func (l *linter) add(where, field, hint, format string, args ...any) {
-	l.found = append(l.found, Warning{Where: strings.TrimSpace(l.prefix + where), Field: field, Msg: fmt.Sprintf(format, args...), Hint: hint})
+	l.found = append(l.found, Warning{
+		Where: strings.TrimSpace(l.prefix + where), Field: field, Msg: fmt.Sprintf(format, args...), Hint: hint,
+	})
 }
 
 func (l *linter) list(n model.Network) {
@@ -232,7 +234,9 @@ func (l *linter) delegates(where string, outer model.Network, p model.PluginConf
 	}
 	for i, raw := range c.Delegates {
 		if n, err := parseDelegate(raw, outer, i); err == nil {
-			inner := linter{planners: l.planners, ipams: l.ipams, prefix: fmt.Sprintf("%s%s: delegates[%d]: ", l.prefix, where, i)}
+			inner := linter{
+				planners: l.planners, ipams: l.ipams, prefix: fmt.Sprintf("%s%s: delegates[%d]: ", l.prefix, where, i),
+			}
 			inner.list(n)
 			l.found = append(l.found, inner.found...)
 		}

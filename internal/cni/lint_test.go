@@ -24,31 +24,107 @@ func TestLint(t *testing.T) {
 		conf string
 		want []string
 	}{
-		"clean bridge":  {conf: list(`{"type":"bridge","bridge":"br0","isGateway":true,"ipMasq":true,"dns":{"nameservers":["1.1.1.1"]},` + hl + `},{"type":"elsewhere","capabilities":{"portMappings":true},"whatever":1}`)},
-		"clean ptp":     {conf: `{"cniVersion":"0.2.0","name":"n","type":"ptp","mtu":1400,` + hl + `}`},
-		"clean static":  {conf: list(`{"type":"ptp","ipam":{"type":"static","addresses":[{"address":"10.0.0.5/24","gateway":"10.0.0.1"}],"routes":[{"dst":"0.0.0.0/0","mtu":1400}]}}`)},
-		"clean flannel": {conf: list(`{"type":"flannel","delegate":{"hairpinMode":true,"isDefaultGateway":true},"ipam":{"dataDir":"/d"}},{"type":"portmap","capabilities":{"portMappings":true}}`)},
-		"flannel":       {conf: list(`{"type":"flannel","subnetfile":"/x","delegate":{"hairpinMod":true}}`), want: []string{`unknown key "subnetfile" (did you mean subnetFile?)`, `plugins[0] flannel: unknown key "delegate.hairpinMod" (did you mean delegate.hairpinMode?)`}},
-		"flannel, ptp":  {conf: list(`{"type":"flannel","delegate":{"type":"ptp","hairpinMode":true}}`), want: []string{`unknown key "delegate.hairpinMode"`}},
-		"flannel and":   {conf: list(`{"type":"flannel","delegate":{"type":"theirs","what":1}},{"type":"bridge"}`), want: []string{"a second plugin that makes the container's interface"}},
-		"list key":      {conf: `{"cniVersion":"1.0.0","name":"n","disablecheck":true,"plugins":[{"type":"loopback"}]}`, want: []string{`unknown key "disablecheck" (did you mean disableCheck?)`}},
-		"typo":          {conf: list(`{"type":"bridge","isDefaultGatway":true,` + hl + `}`), want: []string{`plugins[0] bridge: unknown key "isDefaultGatway" (did you mean isDefaultGateway?)`}},
-		"swapped":       {conf: list(`{"type":"ptp","mut":1400,` + hl + `}`), want: []string{`(did you mean mtu?)`}},
-		"misplaced":     {conf: list(`{"type":"ptp","subnet":"10.0.0.0/24",` + hl + `}`), want: []string{`(did you mean ipam.subnet?)`}},
-		"misplaced up":  {conf: list(`{"type":"ptp","ipam":{"type":"host-local","subnet":"10.0.0.0/24","ipMasq":true}}`), want: []string{`did you mean ipMasq (of the plugin itself)?`}},
-		"nested":        {conf: list(`{"type":"ptp","ipam":{"type":"host-local","ranges":[[{"subnet":"10.0.0.0/24","gatway":"10.0.0.1"}]]}}`), want: []string{`"ipam.ranges[][].gatway" (did you mean gateway?)`}},
-		"no idea":       {conf: list(`{"type":"ptp","frobnicate":1,` + hl + `}`), want: []string{`unknown key "frobnicate"`}},
-		"twice":         {conf: list(`{"type":"ptp","mtu":1,"mtu":1400,` + hl + `}`), want: []string{`key "plugins[0].mtu" stands twice`}},
-		"reserved":      {conf: list(`{"type":"ptp","runtimeConfig":{},"cni.dev/x":1,` + hl + `}`), want: []string{`"cni.dev/x" is reserved for the protocol`, `"runtimeConfig" is reserved for the runtime`}},
-		"contradict":    {conf: list(`{"type":"bridge","isGateway":false,"isDefaultGateway":true,` + hl + `}`), want: []string{"isGateway false contradicts isDefaultGateway true"}},
-		"no effect":     {conf: list(`{"type":"bridge","ipMasq":true,"forceAddress":true}`), want: []string{"ipMasq has no effect without ipam", "forceAddress has no effect without isGateway"}},
-		"no vlan":       {conf: list(`{"type":"bridge","preserveDefaultVlan":true,"enabledad":true}`), want: []string{"preserveDefaultVlan has no effect without vlan and vlanTrunk", "enabledad has no effect without ipam"}},
-		"vlan twice":    {conf: list(`{"type":"bridge","vlan":5,"vlanTrunk":[{"minID":4,"maxID":6}]}`), want: []string{"vlan 5 is in vlanTrunk too: its frames have no tag (take it out of vlanTrunk)"}},
-		"no ipam type":  {conf: list(`{"type":"bridge","ipam":{"subnet":"10.0.0.0/24"}}`), want: []string{`ipam has no type: it has no effect (add "type", for example "host-local")`}},
-		"two makers":    {conf: list(`{"type":"ptp",` + hl + `},{"type":"bridge"}`), want: []string{"a second plugin that makes the container's interface"}},
-		"gateway":       {conf: list(`{"type":"ptp","ipam":{"type":"host-local","subnet":"10.0.0.0/24","gateway":"10.9.0.1"}}`), want: []string{"gateway 10.9.0.1 is not in subnet 10.0.0.0/24"}},
-		"foreign ipam":  {conf: list(`{"type":"ptp","ipam":{"type":"whereabouts","range":"10.0.0.0/24"}}`), want: []string{`ipam.type "whereabouts" is none of weft's own`}},
-		"delegates":     {conf: list(`{"type":"weft-cni","soket":"/x","delegates":[{"name":"d","cniVersion":"1.0.0","plugins":[{"type":"ptp","mtuu":1,` + hl + `}]}]}`), want: []string{`"soket" (did you mean socket?)`, `plugins[0] weft-cni: delegates[0]: plugins[0] ptp: unknown key "mtuu" (did you mean mtu?)`}},
+		"clean bridge": {
+			conf: list(`{"type":"bridge","bridge":"br0","isGateway":true,"ipMasq":true,"dns":{"nameservers":["1.1.1.1"]},` + hl +
+				`},{"type":"elsewhere","capabilities":{"portMappings":true},"whatever":1}`),
+		},
+		"clean ptp": {conf: `{"cniVersion":"0.2.0","name":"n","type":"ptp","mtu":1400,` + hl + `}`},
+		"clean static": {
+			conf: list(
+				`{"type":"ptp","ipam":{"type":"static","addresses":[{"address":"10.0.0.5/24","gateway":"10.0.0.1"}],"routes":[{"dst":"0.0.0.0/0","mtu":1400}]}}`,
+			),
+		},
+		"clean flannel": {
+			conf: list(
+				`{"type":"flannel","delegate":{"hairpinMode":true,"isDefaultGateway":true},"ipam":{"dataDir":"/d"}},{"type":"portmap","capabilities":{"portMappings":true}}`,
+			),
+		},
+		"flannel": {
+			conf: list(`{"type":"flannel","subnetfile":"/x","delegate":{"hairpinMod":true}}`),
+			want: []string{
+				`unknown key "subnetfile" (did you mean subnetFile?)`,
+				`plugins[0] flannel: unknown key "delegate.hairpinMod" (did you mean delegate.hairpinMode?)`,
+			},
+		},
+		"flannel, ptp": {
+			conf: list(`{"type":"flannel","delegate":{"type":"ptp","hairpinMode":true}}`),
+			want: []string{`unknown key "delegate.hairpinMode"`},
+		},
+		"flannel and": {
+			conf: list(`{"type":"flannel","delegate":{"type":"theirs","what":1}},{"type":"bridge"}`),
+			want: []string{"a second plugin that makes the container's interface"},
+		},
+		"list key": {
+			conf: `{"cniVersion":"1.0.0","name":"n","disablecheck":true,"plugins":[{"type":"loopback"}]}`,
+			want: []string{`unknown key "disablecheck" (did you mean disableCheck?)`},
+		},
+		"typo": {
+			conf: list(`{"type":"bridge","isDefaultGatway":true,` + hl + `}`),
+			want: []string{`plugins[0] bridge: unknown key "isDefaultGatway" (did you mean isDefaultGateway?)`},
+		},
+		"swapped": {conf: list(`{"type":"ptp","mut":1400,` + hl + `}`), want: []string{`(did you mean mtu?)`}},
+		"misplaced": {
+			conf: list(`{"type":"ptp","subnet":"10.0.0.0/24",` + hl + `}`), want: []string{`(did you mean ipam.subnet?)`},
+		},
+		"misplaced up": {
+			conf: list(`{"type":"ptp","ipam":{"type":"host-local","subnet":"10.0.0.0/24","ipMasq":true}}`),
+			want: []string{`did you mean ipMasq (of the plugin itself)?`},
+		},
+		"nested": {
+			conf: list(`{"type":"ptp","ipam":{"type":"host-local","ranges":[[{"subnet":"10.0.0.0/24","gatway":"10.0.0.1"}]]}}`),
+			want: []string{`"ipam.ranges[][].gatway" (did you mean gateway?)`},
+		},
+		"no idea": {conf: list(`{"type":"ptp","frobnicate":1,` + hl + `}`), want: []string{`unknown key "frobnicate"`}},
+		"twice": {
+			conf: list(`{"type":"ptp","mtu":1,"mtu":1400,` + hl + `}`), want: []string{`key "plugins[0].mtu" stands twice`},
+		},
+		"reserved": {
+			conf: list(`{"type":"ptp","runtimeConfig":{},"cni.dev/x":1,` + hl + `}`),
+			want: []string{`"cni.dev/x" is reserved for the protocol`, `"runtimeConfig" is reserved for the runtime`},
+		},
+		"contradict": {
+			conf: list(`{"type":"bridge","isGateway":false,"isDefaultGateway":true,` + hl + `}`),
+			want: []string{"isGateway false contradicts isDefaultGateway true"},
+		},
+		"no effect": {
+			conf: list(`{"type":"bridge","ipMasq":true,"forceAddress":true}`),
+			want: []string{"ipMasq has no effect without ipam", "forceAddress has no effect without isGateway"},
+		},
+		"no vlan": {
+			conf: list(`{"type":"bridge","preserveDefaultVlan":true,"enabledad":true}`),
+			want: []string{
+				"preserveDefaultVlan has no effect without vlan and vlanTrunk", "enabledad has no effect without ipam",
+			},
+		},
+		"vlan twice": {
+			conf: list(`{"type":"bridge","vlan":5,"vlanTrunk":[{"minID":4,"maxID":6}]}`),
+			want: []string{"vlan 5 is in vlanTrunk too: its frames have no tag (take it out of vlanTrunk)"},
+		},
+		"no ipam type": {
+			conf: list(`{"type":"bridge","ipam":{"subnet":"10.0.0.0/24"}}`),
+			want: []string{`ipam has no type: it has no effect (add "type", for example "host-local")`},
+		},
+		"two makers": {
+			conf: list(`{"type":"ptp",` + hl + `},{"type":"bridge"}`),
+			want: []string{"a second plugin that makes the container's interface"},
+		},
+		"gateway": {
+			conf: list(`{"type":"ptp","ipam":{"type":"host-local","subnet":"10.0.0.0/24","gateway":"10.9.0.1"}}`),
+			want: []string{"gateway 10.9.0.1 is not in subnet 10.0.0.0/24"},
+		},
+		"foreign ipam": {
+			conf: list(`{"type":"ptp","ipam":{"type":"whereabouts","range":"10.0.0.0/24"}}`),
+			want: []string{`ipam.type "whereabouts" is none of weft's own`},
+		},
+		"delegates": {
+			conf: list(
+				`{"type":"weft-cni","soket":"/x","delegates":[{"name":"d","cniVersion":"1.0.0","plugins":[{"type":"ptp","mtuu":1,` +
+					hl + `}]}]}`,
+			), want: []string{
+				`"soket" (did you mean socket?)`,
+				`plugins[0] weft-cni: delegates[0]: plugins[0] ptp: unknown key "mtuu" (did you mean mtu?)`,
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := Examine([]byte(tc.conf), plugin.Builtin(), allocators())

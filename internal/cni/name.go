@@ -31,8 +31,8 @@ func CheckIfName(s string) error {
 	return nil
 }
 
-// CheckWord refuses what cannot be a container id or a network name: they begin with a letter or a digit, and go on with
-// letters, digits, '_', '.' and '-'.
+// CheckWord refuses what cannot be a container id or a network name: they begin with a letter or a digit, and go on
+// with letters, digits, '_', '.' and '-'.
 func CheckWord(s string) error {
 	if s == "" {
 		return errors.New("is empty")

@@ -71,8 +71,8 @@ func listKeys(o object) (model.Network, error) {
 }
 
 // ParsePlugin reads what a plugin gets on standard input: its own configuration, as a network of one plugin, and the
-// result of the plugins before it. The plugin's Raw is what came, without prevResult and what else is the protocol's. The
-// network is whole also when the error is about prevResult: a DEL goes on without.
+// result of the plugins before it. The plugin's Raw is what came, without prevResult and what else is the protocol's.
+// The network is whole also when the error is about prevResult: a DEL goes on without.
 func ParsePlugin(b []byte) (model.Network, *model.Result, error) {
 	o, err := parseObject(networkNoun, b)
 	if err != nil {

@@ -13,16 +13,21 @@ import (
 )
 
 func TestParseNetwork(t *testing.T) {
-	list := `{"cniVersion":"0.4.0","cniVersions":["1.1.0","1.0.0","9.9.9"],"name":"n","disableCheck":"true","disableGC":true,
+	list :=
+		`{"cniVersion":"0.4.0","cniVersions":["1.1.0","1.0.0","9.9.9"],"name":"n","disableCheck":"true","disableGC":true,
 		"plugins":[{"type":"bridge","x":{"y":1}},{"type":"portmap","capabilities":{"portMappings":true}}]}`
 	n, err := ParseNetwork([]byte(list))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := model.Network{Name: "n", CNIVersion: "1.1.0", DisableCheck: true, DisableGC: true, Raw: json.RawMessage(list), Plugins: []model.PluginConf{
-		{Type: "bridge", Raw: json.RawMessage(`{"type":"bridge","x":{"y":1}}`)},
-		{Type: "portmap", Capabilities: map[string]bool{"portMappings": true}, Raw: json.RawMessage(`{"type":"portmap","capabilities":{"portMappings":true}}`)},
-	}}
+	want := model.Network{Name: "n", CNIVersion: "1.1.0", DisableCheck: true, DisableGC: true, Raw: json.RawMessage(list),
+		Plugins: []model.PluginConf{
+			{Type: "bridge", Raw: json.RawMessage(`{"type":"bridge","x":{"y":1}}`)},
+			{
+				Type: "portmap", Capabilities: map[string]bool{"portMappings": true},
+				Raw: json.RawMessage(`{"type":"portmap","capabilities":{"portMappings":true}}`),
+			},
+		}}
 	if diff := cmp.Diff(want, n); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -64,7 +69,8 @@ func TestDerive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := Derive(n, map[string]any{"ips": []string{"10.0.0.1/24"}, "mac": "02:00:00:00:00:01", "portMappings": 1}, map[string]any{"x": true})
+	d, err := Derive(n, map[string]any{"ips": []string{"10.0.0.1/24"}, "mac": "02:00:00:00:00:01", "portMappings": 1},
+		map[string]any{"x": true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +98,8 @@ func TestParsePluginAndBack(t *testing.T) {
 	if prev == nil || len(prev.IPs) != 1 || prev.IPs[0].Address.String() != "10.0.0.5/24" || *prev.IPs[0].Interface != 0 {
 		t.Fatalf("prevResult %+v", prev)
 	}
-	if got, want := string(n.Plugins[0].Raw), `{"cniVersion":"0.3.1","name":"n","snat":true,"type":"portmap"}`; got != want {
+	if got, want := string(n.Plugins[0].Raw), `{"cniVersion":"0.3.1","name":"n","snat":true,"type":"portmap"}`; got !=
+		want {
 		t.Errorf("raw %s, want %s", got, want)
 	}
 	out, err := WithPrev(n.Plugins[0], "0.3.1", prev)
@@ -103,13 +110,17 @@ func TestParsePluginAndBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(prev, prev2, cmp.Comparer(func(a, b model.IP) bool { return a.Address == b.Address && a.Gateway == b.Gateway })); diff != "" {
+	if diff := cmp.Diff(prev, prev2,
+		cmp.Comparer(func(a, b model.IP) bool { return a.Address == b.Address && a.Gateway == b.Gateway })); diff != "" {
 		t.Errorf("prevResult (-want +got):\n%s", diff)
 	}
 	if string(again.Plugins[0].Raw) != string(n.Plugins[0].Raw) {
 		t.Errorf("raw changed: %s", again.Plugins[0].Raw)
 	}
-	for _, bad := range []string{`{"name":"n","type":"x","prevResult":[]}`, `{"name":"n","cniVersion":"1.0.0","type":"x","prevResult":{"ips":[{"address":"x"}]}}`} {
+	for _, bad := range []string{
+		`{"name":"n","type":"x","prevResult":[]}`,
+		`{"name":"n","cniVersion":"1.0.0","type":"x","prevResult":{"ips":[{"address":"x"}]}}`,
+	} {
 		if _, _, err := ParsePlugin([]byte(bad)); code(err) != model.CodeDecode {
 			t.Errorf("%s: %v", bad, err)
 		}
@@ -119,7 +130,8 @@ func TestParsePluginAndBack(t *testing.T) {
 func TestWithValid(t *testing.T) {
 	p := model.PluginConf{Type: "x", Raw: json.RawMessage(`{"name":"n","type":"x"}`)}
 	got, err := WithValid(p, "1.1.0", []model.AttachmentKey{{Network: "n", ContainerID: "c", IfName: "eth0"}})
-	want := `{"cni.dev/attachments":[{"containerID":"c","ifname":"eth0"}],"cni.dev/valid-attachments":[{"containerID":"c","ifname":"eth0"}],"cniVersion":"1.1.0","name":"n","type":"x"}`
+	want :=
+		`{"cni.dev/attachments":[{"containerID":"c","ifname":"eth0"}],"cni.dev/valid-attachments":[{"containerID":"c","ifname":"eth0"}],"cniVersion":"1.1.0","name":"n","type":"x"}`
 	if err != nil || string(got) != want {
 		t.Errorf("got %s %v", got, err)
 	}
@@ -132,7 +144,8 @@ func FuzzParseNetwork(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		n, err := ParseNetwork([]byte(s))
 		if err == nil {
-			if _, err := Derive(n, map[string]any{"ips": []string{"1.2.3.4"}}, map[string]any{"a": 1}); err != nil && code(err) == 0 {
+			if _, err := Derive(n, map[string]any{"ips": []string{"1.2.3.4"}}, map[string]any{"a": 1}); err != nil &&
+				code(err) == 0 {
 				t.Fatalf("Derive: %v", err)
 			}
 			Lint(n, nil, nil)

@@ -40,7 +40,8 @@ func decodeFault(what string, b []byte, err error) error {
 		line, col := place(b, syntax.Offset)
 		return model.Faultf(model.CodeDecode, "", "%s: line %d column %d: %w", what, line, col, err)
 	case errors.As(err, &typ):
-		return model.Faultf(model.CodeDecode, "", "%s: %s is %s, want %s", what, fieldName(typ.Field), typ.Value, kindOf(typ.Type))
+		return model.Faultf(model.CodeDecode, "", "%s: %s is %s, want %s", what, fieldName(typ.Field), typ.Value,
+			kindOf(typ.Type))
 	}
 	return model.Faultf(model.CodeDecode, "", "%s: %w", what, err)
 }

@@ -89,7 +89,8 @@ func runReference(t *testing.T, bin, conf string) ([]byte, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, filepath.Join(bin, kind(t, conf)))
-		cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID=c1", "CNI_NETNS="+netns, "CNI_IFNAME=eth0", "CNI_PATH="+bin)
+		cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID=c1", "CNI_NETNS="+netns, "CNI_IFNAME=eth0",
+			"CNI_PATH="+bin)
 		cmd.Stdin = strings.NewReader(conf)
 		var out bytes.Buffer
 		cmd.Stdout = &out

@@ -39,7 +39,10 @@ func sample() model.Result {
 
 func compareResults(t *testing.T, want, got model.Result) {
 	t.Helper()
-	opts := cmp.Options{cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })}
+	opts := cmp.Options{
+		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+	}
 	if diff := cmp.Diff(want, got, opts); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -61,13 +64,16 @@ func TestEveryVersionIsWhatTheLibraryReads(t *testing.T) {
 				t.Errorf("version %s", r.Version())
 			}
 			latest, err := types100.NewResultFromResult(r)
-			if err != nil || len(latest.IPs) != 2 || latest.IPs[0].Address.String() != "10.1.0.5/24" || latest.IPs[0].Gateway.String() != "10.1.0.1" {
+			if err != nil || len(latest.IPs) != 2 || latest.IPs[0].Address.String() != "10.1.0.5/24" ||
+				latest.IPs[0].Gateway.String() != "10.1.0.1" {
 				t.Errorf("%+v %v", latest, err)
 			}
-			if ours, err := ParseResult(b); err != nil || len(ours.IPs) != 2 || ours.IPs[1].Address.String() != "fd00::5/64" || len(ours.Routes) != 2 {
+			if ours, err := ParseResult(b); err != nil || len(ours.IPs) != 2 || ours.IPs[1].Address.String() != "fd00::5/64" ||
+				len(ours.Routes) != 2 {
 				t.Errorf("%+v %v", ours, err)
 			}
-			old := strings.Contains(string(b), `"ip4"`) && strings.Contains(string(b), `"ip6"`) && !strings.Contains(string(b), "interfaces")
+			old := strings.Contains(string(b), `"ip4"`) && strings.Contains(string(b), `"ip6"`) &&
+				!strings.Contains(string(b), "interfaces")
 			if wantOld := v == "0.1.0" || v == "0.2.0"; old != wantOld {
 				t.Errorf("ip4/ip6 form: %v\n%s", old, b)
 			}
@@ -120,8 +126,10 @@ func TestWhatOldVersionsCannotSay(t *testing.T) {
 
 func TestBadResults(t *testing.T) {
 	for _, s := range []string{
-		"", "[]", `{"cniVersion":"5.0.0"}`, `{"cniVersion":"1.0.0","ips":[{}]}`, `{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.1/24","interface":3}]}`,
-		`{"cniVersion":"1.0.0","routes":[{}]}`, `{"cniVersion":"0.2.0","ip4":{"ip":"x"}}`, `{"cniVersion":"0.4.0","ips":5}`, `{"cniVersion":4}`,
+		"", "[]", `{"cniVersion":"5.0.0"}`, `{"cniVersion":"1.0.0","ips":[{}]}`,
+		`{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.1/24","interface":3}]}`,
+		`{"cniVersion":"1.0.0","routes":[{}]}`, `{"cniVersion":"0.2.0","ip4":{"ip":"x"}}`, `{"cniVersion":"0.4.0","ips":5}`,
+		`{"cniVersion":4}`,
 	} {
 		if _, err := ParseResult([]byte(s)); code(err) == 0 {
 			t.Errorf("%s: error %v", s, err)
@@ -139,7 +147,8 @@ func TestErrors(t *testing.T) {
 		t.Errorf("got %+v", d)
 	}
 	var lib types.Error
-	if err := json.Unmarshal(FormatError(errors.New("boom"), ""), &lib); err != nil || lib.Code != 999 || lib.Msg != "boom" {
+	if err := json.Unmarshal(FormatError(errors.New("boom"), ""), &lib); err != nil || lib.Code != 999 ||
+		lib.Msg != "boom" {
 		t.Errorf("got %+v %v", lib, err)
 	}
 	back, ok := ParseError(FormatError(f, "1.0.0"))
@@ -149,7 +158,8 @@ func TestErrors(t *testing.T) {
 	if _, ok := ParseError([]byte(`{"cniVersion":"1.0.0"}`)); ok {
 		t.Error("a result is no error")
 	}
-	if got := string(VersionReply()); got != `{"cniVersion":"1.1.0","supportedVersions":["0.1.0","0.2.0","0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}`+"\n" {
+	if got := string(VersionReply()); got !=
+		`{"cniVersion":"1.1.0","supportedVersions":["0.1.0","0.2.0","0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}`+"\n" {
 		t.Errorf("VERSION: %s", got)
 	}
 }

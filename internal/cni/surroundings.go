@@ -44,15 +44,18 @@ func (r *Report) Look(s Surroundings, builtin []string) {
 		if s.Find(n.typ) {
 			continue
 		}
-		r.Warnings = slices.DeleteFunc(r.Warnings, func(w Warning) bool { return w.Where == n.where && w.Field == n.field }) // that it is executed
+		// that it is executed
+		r.Warnings = slices.DeleteFunc(r.Warnings, func(w Warning) bool { return w.Where == n.where && w.Field == n.field })
 		if near := nearest(n.typ, builtin); near != "" {
 			r.Errors = append(r.Errors, Problem{
-				Where: n.where, Code: model.CodeInvalidConf, Msg: fmt.Sprintf("%s %q: no such plugin", n.field, n.typ), Hint: "did you mean " + near + "?",
+				Where: n.where, Code: model.CodeInvalidConf, Msg: fmt.Sprintf("%s %q: no such plugin", n.field, n.typ),
+				Hint: "did you mean " + near + "?",
 			})
 			continue
 		}
 		r.Warnings = append(r.Warnings, Warning{
-			Where: n.where, Field: n.field, Msg: fmt.Sprintf("%s %q is none of weft's own, and no program in %s", n.field, n.typ, strings.Join(s.Dirs, ", ")),
+			Where: n.where, Field: n.field,
+			Msg:  fmt.Sprintf("%s %q is none of weft's own, and no program in %s", n.field, n.typ, strings.Join(s.Dirs, ", ")),
 			Hint: "install it there, or name its directory with --cni-bin-dir",
 		})
 	}

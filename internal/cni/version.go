@@ -31,7 +31,8 @@ func VersionReply() []byte {
 	return append(b, '\n')
 }
 
-// checkVersion makes the version of a configuration explicit (absent means 0.1.0) and refuses one that weft does not speak.
+// checkVersion makes the version of a configuration explicit (absent means 0.1.0) and refuses one that weft does not
+// speak.
 func checkVersion(v string) (string, error) {
 	if v == "" {
 		return "0.1.0", nil

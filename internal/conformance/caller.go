@@ -27,7 +27,8 @@ type caller struct {
 // judgeRuntime makes the rows of the runtime's side.
 func (k *kit) judgeRuntime(ctx context.Context) ([]Row, error) {
 	callers := []caller{cniCaller()}
-	if dir := filepath.Dir(k.cfg.Weft); isProgram(filepath.Join(dir, shimName)) && isProgram(filepath.Join(dir, agentName)) {
+	if dir := filepath.Dir(k.cfg.Weft); isProgram(filepath.Join(dir, shimName)) &&
+		isProgram(filepath.Join(dir, agentName)) {
 		callers = append(callers, agentCaller())
 	}
 	var rows []Row

@@ -18,8 +18,8 @@ import (
 // shimName is the program that hands calls to the agent, agentName the agent. They are beside weft.
 const shimName, agentName = "weft-cni", "weft-agent"
 
-// agentCaller is weft's agent, which executes the plugins of its delegates that it does not have built in. The kit is the
-// runtime that calls it.
+// agentCaller is weft's agent, which executes the plugins of its delegates that it does not have built in. The kit is
+// the runtime that calls it.
 func agentCaller() caller {
 	list := "the list is read by the runtime that calls the agent"
 	c := caller{
@@ -30,7 +30,10 @@ func agentCaller() caller {
 			52: "the namespace is the runtime's", 59: "the namespace is the runtime's",
 		},
 	}
-	own := []trial{{23, secondAdd}, {37, unknownCheck}, {53, oneAfterTheOther}, {54, gcAlone}, {56, failedUndone}, {58, recordedConfiguration}}
+	own := []trial{
+		{23, secondAdd}, {37, unknownCheck}, {53, oneAfterTheOther}, {54, gcAlone}, {56, failedUndone},
+		{58, recordedConfiguration},
+	}
 	for _, t := range slices.Concat(own, configTrials(), callTrials(), orderTrials(), inputTrials()) {
 		taken := slices.ContainsFunc(c.trials, func(o trial) bool { return o.item == t.item })
 		if c.why[t.item] == "" && !taken {
@@ -46,7 +49,8 @@ func (b *bench) agentSocket() string { return filepath.Join(b.dir, "agent.sock")
 func startAgent(b *bench) error {
 	const patience, pause = 10 * time.Second, 10 * time.Millisecond
 	var said limited
-	cmd := exec.Command(filepath.Join(filepath.Dir(b.weft), agentName), "agent", "--node", "kit", "--socket", b.agentSocket(), "--state-dir", filepath.Join(b.dir, "agent"))
+	cmd := exec.Command(filepath.Join(filepath.Dir(b.weft), agentName), "agent", "--node", "kit", "--socket",
+		b.agentSocket(), "--state-dir", filepath.Join(b.dir, "agent"))
 	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.WaitDelay = &said, &said, "/", lastWords
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -18,7 +18,8 @@ type judgement struct {
 
 // judgements are all items that are judged on a directory's plugins.
 func judgements() []judgement {
-	all := slices.Concat(protocolChecks(), addChecks(), resultChecks(), delChecks(), checkChecks(), statusChecks(), gcChecks(), delegateChecks())
+	all := slices.Concat(protocolChecks(), addChecks(), resultChecks(), delChecks(), checkChecks(), statusChecks(),
+		gcChecks(), delegateChecks())
 	slices.SortStableFunc(all, func(a, b judgement) int { return a.item - b.item })
 	return all
 }

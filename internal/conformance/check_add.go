@@ -132,7 +132,8 @@ func (r resultRoute) in(routes []netlink.Route) error {
 			return fmt.Errorf("the result promises the route %s with MTU %d, the kernel's has %d", r.Dst, r.MTU, have.MTU)
 		}
 		if r.Priority != 0 && have.Priority != r.Priority {
-			return fmt.Errorf("the result promises the route %s with priority %d, the kernel's has %d", r.Dst, r.Priority, have.Priority)
+			return fmt.Errorf("the result promises the route %s with priority %d, the kernel's has %d", r.Dst, r.Priority,
+				have.Priority)
 		}
 		return nil
 	}

@@ -86,7 +86,9 @@ func moreRoutes(w *world) verdict {
 			return err
 		}
 		if p.ifName != "lo" {
-			if err := netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: dst, Scope: netlink.SCOPE_LINK}); err != nil {
+			if err := netlink.RouteAdd(&netlink.Route{
+				LinkIndex: l.Attrs().Index, Dst: dst, Scope: netlink.SCOPE_LINK,
+			}); err != nil {
 				return err
 			}
 		}

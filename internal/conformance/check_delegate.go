@@ -149,7 +149,9 @@ func resultMerged(w *world) verdict {
 	if err != nil {
 		return fail("%v", err)
 	}
-	if !slices.ContainsFunc(r.IPs, func(ip resultIP) bool { return ip.Address == "10.25.0.9/24" && ip.Gateway == "10.25.0.1" }) {
+	if !slices.ContainsFunc(r.IPs, func(ip resultIP) bool {
+		return ip.Address == "10.25.0.9/24" && ip.Gateway == "10.25.0.1"
+	}) {
 		return fail("the delegate's address 10.25.0.9/24 is not in the result: %s", short(string(p.final)))
 	}
 	if !slices.ContainsFunc(r.Routes, func(rt resultRoute) bool { return rt.Dst == "0.0.0.0/0" }) {

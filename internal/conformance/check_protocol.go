@@ -72,7 +72,8 @@ func malformedParameters(w *world) verdict {
 	return pass()
 }
 
-// unusableName asks a main plugin for the name that lo has, and a chained one to work on an interface that is not there.
+// unusableName asks a main plugin for the name that lo has, and a chained one to work on an interface that is not
+// there.
 func unusableName(w *world) verdict {
 	p, err := w.newPod()
 	if err != nil {
@@ -178,7 +179,9 @@ type versions struct {
 
 func (w *world) versions() (versions, error) {
 	var v versions
-	a := w.do(request{verb: version, conf: map[string]any{"cniVersion": "1.0.0"}, env: map[string]string{"CNI_PATH": joinPath(w.path)}})
+	a := w.do(request{
+		verb: version, conf: map[string]any{"cniVersion": "1.0.0"}, env: map[string]string{"CNI_PATH": joinPath(w.path)},
+	})
 	if err := wish(a); err != nil {
 		return v, err
 	}

@@ -41,7 +41,8 @@ func run(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(nettest.Programs(t), "weft"), append([]string{"conformance"}, args...)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(nettest.Programs(t), "weft"),
+		append([]string{"conformance"}, args...)...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -75,7 +76,8 @@ func broken(t *testing.T, typ, defect string) string {
 	if err := os.WriteFile(filepath.Join(dir, typ), []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, sound := range map[string][]string{"ptp": {"host-local"}, "flannel": {"bridge", "host-local"}}[typ] { // what it calls itself
+	for _, sound := range map[string][]string{"ptp": {"host-local"}, "flannel": {"bridge", "host-local"}}[typ] {
+		// what it calls itself
 		if err := os.Symlink(filepath.Join(nettest.Programs(t), "cni", sound), filepath.Join(dir, sound)); err != nil {
 			t.Fatal(err)
 		}
@@ -83,8 +85,8 @@ func broken(t *testing.T, typ, defect string) string {
 	return dir
 }
 
-// TestTheKitCanFail: each spoilt plugin fails exactly the items that its defect is about, beyond those that the sound one
-// fails.
+// TestTheKitCanFail: each spoilt plugin fails exactly the items that its defect is about, beyond those that the sound
+// one fails.
 func TestTheKitCanFail(t *testing.T) {
 	programs := filepath.Join(nettest.Programs(t), "cni")
 	sound := map[string]map[int]string{}
@@ -134,7 +136,8 @@ func TestTheKitCanFail(t *testing.T) {
 			if strings.HasPrefix(tt.defect, "hangs") {
 				timeout = "8s"
 			}
-			r, code := judge(t, "--bin-dir", broken(t, tt.typ, tt.defect), "--only", tt.typ, "--runtime=false", "--timeout", timeout)
+			r, code := judge(t, "--bin-dir", broken(t, tt.typ, tt.defect), "--only", tt.typ, "--runtime=false",
+				"--timeout", timeout)
 			want := 0
 			if _, required := r.Broken(); required > 0 {
 				want = 1
@@ -160,8 +163,8 @@ func TestTheKitCanFail(t *testing.T) {
 	}
 }
 
-// TestWeft: weft's own plugins fail nothing, but for what they do on purpose: STATUS does not tell of a full range of host-local, since
-// runtimes would declare the node not ready.
+// TestWeft: weft's own plugins fail nothing, but for what they do on purpose: STATUS does not tell of a full range of
+// host-local, since runtimes would declare the node not ready.
 func TestWeft(t *testing.T) {
 	types, err := conformance.Present(filepath.Join(nettest.Programs(t), "cni"))
 	if err != nil {
@@ -207,7 +210,8 @@ func TestCallers(t *testing.T) {
 			items = append(items, "--item", strconv.Itoa(i.Number))
 		}
 	}
-	r, _ := judge(t, append(items, "--runtime", "--bin-dir", filepath.Join(nettest.Programs(t), "cni"), "--only", "static")...)
+	r, _ := judge(t,
+		append(items, "--runtime", "--bin-dir", filepath.Join(nettest.Programs(t), "cni"), "--only", "static")...)
 	for _, row := range r.Rows {
 		if row.Outcome == conformance.Fail && (row.Number != 63 || row.Judged != "weft agent") {
 			t.Errorf("%s, %d (%s): %s", row.Judged, row.Number, row.Claim, row.Seen)
@@ -252,7 +256,8 @@ func TestProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	same, _, _ := run(t, "--help")
-	if !strings.Contains(same, "\n  weft conformance --bin-dir DIR [flags]\n") || strings.ReplaceAll(same, "weft conformance", "cni-conformance") != string(out) {
+	if !strings.Contains(same, "\n  weft conformance --bin-dir DIR [flags]\n") ||
+		strings.ReplaceAll(same, "weft conformance", "cni-conformance") != string(out) {
 		t.Errorf("weft conformance --help:\n%s\ncni-conformance --help:\n%s", same, out)
 	}
 }
@@ -281,7 +286,8 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(nettest.Programs(t), "weft"), "conformance", "--bin-dir", broken(t, "host-local", "hangs-in-del"))
+	cmd := exec.CommandContext(ctx, filepath.Join(nettest.Programs(t), "weft"), "conformance", "--bin-dir",
+		broken(t, "host-local", "hangs-in-del"))
 	if err := cmd.Run(); err == nil {
 		t.Error("a run that was killed succeeds")
 	}

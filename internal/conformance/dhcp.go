@@ -18,8 +18,8 @@ import (
 
 const dhcpType = "dhcp"
 
-// dhcpSubject is the dhcp plugin with its daemon, which is the same program in most vendors' directories, and a server of
-// the kit's own on the node's end of each pod's link.
+// dhcpSubject is the dhcp plugin with its daemon, which is the same program in most vendors' directories, and a server
+// of the kit's own on the node's end of each pod's link.
 func dhcpSubject() *subject {
 	return &subject{
 		typ: dhcpType, role: giver, needs: []string{"veth"}, node: startDaemon, furnish: serveLease,

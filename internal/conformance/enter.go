@@ -18,8 +18,8 @@ import (
 // Inside is the environment variable of a program that runs in the kit's namespaces.
 const Inside = "WEFT_CONFORMANCE_INSIDE"
 
-// Command starts a program in namespaces of its own: network, mounts and processes; as uid 0 of a user namespace when the
-// caller is not root. Nothing that a plugin starts, mounts or writes below /run and /var/lib is there afterwards.
+// Command starts a program in namespaces of its own: network, mounts and processes; as uid 0 of a user namespace when
+// the caller is not root. Nothing that a plugin starts, mounts or writes below /run and /var/lib is there afterwards.
 func Command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	const patience = 5 * time.Second
 	cmd := exec.CommandContext(ctx, program, args...)

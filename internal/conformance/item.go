@@ -26,7 +26,10 @@ func configurationItems() []Item {
 		{4, "R", "must", "runtimeConfig, args and cni.dev/* are the runtime's, not the configuration's"},
 		{5, "R", "must", "disableCheck: CHECK is not called"},
 		{6, "R", "must", "disableGC: GC is not called"},
-		{7, "R", "must", "loadOnlyInlinedPlugins: plugins of other files are left out; without it they come after the inlined ones"},
+		{
+			7, "R", "must",
+			"loadOnlyInlinedPlugins: plugins of other files are left out; without it they come after the inlined ones",
+		},
 		{8, "R", "must", "plugins of other files belong to one network, and each valid one is executed"},
 		{9, "R", "must", "of cniVersion and cniVersions the highest known version is used"},
 		{10, "R", "must", "unknown fields of a plugin survive the transformation"},

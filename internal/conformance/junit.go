@@ -38,8 +38,8 @@ type junitPlain struct {
 	Text string `xml:",chardata"`
 }
 
-// JUnit writes the report as CI systems read it: a suite for each plugin, a case for each item. A row that fails what is required is
-// a failure; one that fails what is only recommended passes, with what was seen as its output.
+// JUnit writes the report as CI systems read it: a suite for each plugin, a case for each item. A row that fails what
+// is required is a failure; one that fails what is only recommended passes, with what was seen as its output.
 func (r *Report) JUnit(w io.Writer) error {
 	var all junitSuites
 	for _, row := range r.Rows {

@@ -27,11 +27,13 @@ func vendors(t *testing.T, net string) string {
 	return dir
 }
 
-// TestVendorsList: the plugins of any vendor are judged by their list; the exit code is about what is required alone, and the JUnit
-// report says the same.
+// TestVendorsList: the plugins of any vendor are judged by their list; the exit code is about what is required alone,
+// and the JUnit report says the same.
 func TestVendorsList(t *testing.T) {
 	report := filepath.Join(t.TempDir(), "report.xml")
-	list := []string{"--conflist", "testdata/lists/vendor.conflist", "--junit", report, "--item", "17,19,20,26,27,29,35,36,55,72,74,79"}
+	list := []string{
+		"--conflist", "testdata/lists/vendor.conflist", "--junit", report, "--item", "17,19,20,26,27,29,35,36,55,72,74,79",
+	}
 	r, code := judge(t, append(list, "--bin-dir", vendors(t, "ptp"))...)
 	for _, row := range r.Rows {
 		if row.Outcome == conformance.Fail {

@@ -39,7 +39,8 @@ func counts(b *strings.Builder, columns []Column) {
 				n[r.Outcome]++
 			}
 		}
-		fmt.Fprintf(b, "| %s | %s | %d | %d | %d | %d |\n", c.Name, strings.Join(c.Report.Plugins, " "), n[Pass], n[Fail], n[Unsupported], n[NotApplied])
+		fmt.Fprintf(b, "| %s | %s | %d | %d | %d | %d |\n", c.Name, strings.Join(c.Report.Plugins, " "), n[Pass], n[Fail],
+			n[Unsupported], n[NotApplied])
 	}
 }
 

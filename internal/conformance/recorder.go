@@ -35,7 +35,8 @@ type record struct {
 const script = `#!/bin/sh
 dir=%s
 me=${0##*/}
-[ "$CNI_COMMAND" != VERSION ] || { echo '{"cniVersion":"1.1.0","supportedVersions":["0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}'; exit 0; }
+[ "$CNI_COMMAND" != VERSION ] ||
+	{ echo '{"cniVersion":"1.1.0","supportedVersions":["0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}'; exit 0; }
 n=0
 until mkdir "$dir/calls/$n" 2>/dev/null; do n=$((n+1)); [ $n -lt 1000 ] || exit 9; done
 call=$dir/calls/$n
@@ -120,7 +121,10 @@ func (r *recorder) records(verb string) []record {
 			b, _ := os.ReadFile(filepath.Join(r.dir, "calls", e.Name(), name)) // a call that was killed has not all of them
 			return strings.TrimSpace(string(b))
 		}
-		rec := record{typ: read("type"), env: map[string]string{}, stdin: []byte(read("stdin")), netns: read("netns"), files: read("files")}
+		rec := record{
+			typ: read("type"), env: map[string]string{}, stdin: []byte(read("stdin")), netns: read("netns"),
+			files: read("files"),
+		}
 		for line := range strings.Lines(read("env")) {
 			if k, v, found := strings.Cut(strings.TrimSpace(line), "="); found {
 				rec.env[k] = v

@@ -19,7 +19,8 @@ func sample() *Report {
 		BinDir: "/x", Kernel: "6.1.2-vendor", Plugins: []string{"bridge", "ptp", "vlan"},
 		Speaks: map[string]string{"bridge": "1.1.0", "ptp": "1.1.0", "vlan": "1.0.0"},
 		Rows: []Row{
-			row(27, "bridge", Pass, ""), row(27, "ptp", Fail, "DEL *exits* with 1"), row(27, "vlan", Unsupported, "no vlan links"),
+			row(27, "bridge", Pass, ""), row(27, "ptp", Fail, "DEL *exits* with 1"),
+			row(27, "vlan", Unsupported, "no vlan links"),
 			row(28, "bridge", NotApplied, "never mind"),
 			row(70, "weft cni", Pass, ""),
 		},
@@ -99,7 +100,8 @@ func TestItems(t *testing.T) {
 	for _, item := range Items() {
 		for _, c := range callers {
 			if item.Side == "R" {
-				judged[item.Number] = c.why[item.Number] != "" || slices.ContainsFunc(c.trials, func(tr trial) bool { return tr.item == item.Number })
+				judged[item.Number] = c.why[item.Number] != "" ||
+					slices.ContainsFunc(c.trials, func(tr trial) bool { return tr.item == item.Number })
 			}
 		}
 	}
@@ -121,7 +123,10 @@ func TestForm(t *testing.T) {
 		{"1.1.0", `{"cniVersion":"1.1.0"} {}`, "no JSON object"},
 		{"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.2"}]}`, "no address with prefix length"},
 		{"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.2/24","gateway":"x"}]}`, "is no address"},
-		{"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.2/24","version":"4"}]}`, "belongs to versions before 1.0.0"},
+		{
+			"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.2/24","version":"4"}]}`,
+			"belongs to versions before 1.0.0",
+		},
 		{"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.2/24","interface":0}]}`, "there are 0 interfaces"},
 		{"1.1.0", `{"cniVersion":"1.1.0","ip4":{}}`, "ip4 belongs to versions before 0.3.0"},
 		{"1.1.0", `{"cniVersion":"1.1.0","routes":[{"dst":"far"}]}`, "is no prefix"},

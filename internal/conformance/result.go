@@ -136,12 +136,16 @@ func newForm(raw []byte, version string) error {
 func lost(prev, now result) []string {
 	var out []string
 	for _, l := range prev.Interfaces {
-		if !slices.ContainsFunc(now.Interfaces, func(o resultInterface) bool { return o.Name == l.Name && o.Sandbox == l.Sandbox }) {
+		if !slices.ContainsFunc(now.Interfaces, func(o resultInterface) bool {
+			return o.Name == l.Name && o.Sandbox == l.Sandbox
+		}) {
 			out = append(out, "interface "+l.Name)
 		}
 	}
 	for _, ip := range prev.IPs {
-		if !slices.ContainsFunc(now.IPs, func(o resultIP) bool { return o.Address == ip.Address && o.Gateway == ip.Gateway }) {
+		if !slices.ContainsFunc(now.IPs, func(o resultIP) bool {
+			return o.Address == ip.Address && o.Gateway == ip.Gateway
+		}) {
 			out = append(out, "address "+ip.Address)
 		}
 	}

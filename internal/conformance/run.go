@@ -67,7 +67,9 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	for _, typ := range present {
 		k.programs[typ] = &program{typ: typ, path: filepath.Join(k.bin, typ), timeout: cfg.Timeout, hung: map[string]int{}}
 	}
-	report := &Report{BinDir: cfg.BinDir, Kernel: kernel(), Speaks: map[string]string{}, Rows: []Row{}, Plugins: []string{}}
+	report := &Report{
+		BinDir: cfg.BinDir, Kernel: kernel(), Speaks: map[string]string{}, Rows: []Row{}, Plugins: []string{},
+	}
 	for _, s := range cfg.chosen() {
 		if k.programs[s.typ] == nil || len(cfg.Only) > 0 && !slices.Contains(cfg.Only, s.typ) {
 			continue
@@ -166,7 +168,9 @@ func (k *kit) speaks(ctx context.Context, s *subject) string {
 // world makes a node.
 func (k *kit) world(ctx context.Context, s *subject, speaks string) (*world, error) {
 	k.worlds++
-	w := &world{ctx: ctx, kit: k, sub: s, prog: k.programs[s.typ], version: speaks, network: fmt.Sprintf("kit%d", k.worlds)}
+	w := &world{
+		ctx: ctx, kit: k, sub: s, prog: k.programs[s.typ], version: speaks, network: fmt.Sprintf("kit%d", k.worlds),
+	}
 	w.dir = filepath.Join(workDir, "worlds", w.network)
 	if err := os.MkdirAll(w.data(), 0o755); err != nil {
 		return nil, err

@@ -41,7 +41,10 @@ type trial struct {
 
 func (k *kit) bench(ctx context.Context, by caller) (*bench, error) {
 	k.worlds++
-	b := &bench{ctx: ctx, weft: k.cfg.Weft, by: by, results: map[string]json.RawMessage{}, dir: filepath.Join(workDir, "worlds", fmt.Sprintf("kit%d", k.worlds))}
+	b := &bench{
+		ctx: ctx, weft: k.cfg.Weft, by: by, results: map[string]json.RawMessage{},
+		dir: filepath.Join(workDir, "worlds", fmt.Sprintf("kit%d", k.worlds)),
+	}
 	if err := os.MkdirAll(filepath.Join(b.dir, "conf"), 0o755); err != nil {
 		return nil, err
 	}
@@ -95,7 +98,10 @@ func list(change func(list map[string]any)) map[string]any {
 	m := map[string]any{
 		"cniVersion": "1.1.0", "name": "kitnet",
 		"plugins": []any{
-			map[string]any{"type": first, "unknown": map[string]any{"deep": []any{1.0, "x"}}, "capabilities": map[string]any{"portMappings": true}},
+			map[string]any{
+				"type": first, "unknown": map[string]any{"deep": []any{1.0, "x"}},
+				"capabilities": map[string]any{"portMappings": true},
+			},
 			map[string]any{"type": second},
 			map[string]any{"type": third, "capabilities": map[string]any{"bandwidth": true}},
 		},

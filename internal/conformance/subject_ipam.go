@@ -17,7 +17,11 @@ var errNothingToExhaust = errors.New("the kit's own IPAM plugin has no end")
 func hostLocalConf(w *world) map[string]any {
 	return map[string]any{
 		"type": hostLocal, "subnet": "10.23.0.0/24", "gateway": "10.23.0.1", "dataDir": w.data(),
-		"routes": []any{map[string]any{"dst": "0.0.0.0/0"}, map[string]any{"dst": "192.0.2.0/24", "gw": "10.23.0.1", "mtu": 1300, "priority": 77}},
+		"routes": []any{
+			map[string]any{
+				"dst": "0.0.0.0/0",
+			}, map[string]any{"dst": "192.0.2.0/24", "gw": "10.23.0.1", "mtu": 1300, "priority": 77},
+		},
 	}
 }
 
@@ -56,7 +60,10 @@ func givers() []*subject {
 		return map[string]any{"type": "kit", "ipam": w.ipam}
 	}
 	return []*subject{
-		{typ: hostLocal, role: giver, conf: direct, exhaust: exhaustRange, harm: []harm{{"the reservation's file", unreserve}}},
+		{
+			typ: hostLocal, role: giver, conf: direct, exhaust: exhaustRange,
+			harm: []harm{{"the reservation's file", unreserve}},
+		},
 		{typ: "static", role: giver, conf: func(_ *world, p *pod) map[string]any {
 			return map[string]any{"type": "kit", "ipam": map[string]any{
 				"type":      "static",

@@ -42,7 +42,9 @@ func ParseList(b []byte) (*List, error) {
 			return nil, fmt.Errorf("configuration list: plugins[%d] has no type", i)
 		}
 		if seen[typ] {
-			return nil, fmt.Errorf("configuration list: plugins[%d]: a second plugin of type %q; judge each by a list of its own", i, typ)
+			return nil, fmt.Errorf(
+				"configuration list: plugins[%d]: a second plugin of type %q; judge each by a list of its own", i, typ,
+			)
 		}
 		seen[typ] = true
 	}
@@ -67,8 +69,8 @@ func (l *List) subjects() []*subject {
 	return out
 }
 
-// listed is a plugin as a vendor's list configures it. What its work looks like is not known: chained, it is judged by the protocol
-// and by what it leaves behind.
+// listed is a plugin as a vendor's list configures it. What its work looks like is not known: chained, it is judged by
+// the protocol and by what it leaves behind.
 func listed(conf map[string]any, first bool) *subject {
 	s := &subject{typ: text(conf, "type"), ifName: "eth0", role: chained, needs: []string{"veth"}}
 	if first {
@@ -109,7 +111,9 @@ func capabilityArgs(conf map[string]any, p *pod) map[string]any {
 	declared, _ := conf["capabilities"].(map[string]any)
 	values := map[string]any{
 		"portMappings": []any{map[string]any{"hostPort": hostPort(p), "containerPort": 80, "protocol": "tcp"}},
-		"bandwidth":    map[string]any{"ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 8_000_000, "egressBurst": 800_000},
+		"bandwidth": map[string]any{
+			"ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 8_000_000, "egressBurst": 800_000,
+		},
 	}
 	out := map[string]any{}
 	for key, value := range values {
@@ -142,7 +146,8 @@ func (c Config) chosen() []*subject {
 	return subjects()
 }
 
-// programs are the files of a directory that a run needs: what it judges, and with a list, all, for its plugins may execute others.
+// programs are the files of a directory that a run needs: what it judges, and with a list, all, for its plugins may
+// execute others.
 func (c Config) programs() ([]string, error) {
 	if c.List == nil {
 		return Present(c.BinDir)

@@ -20,7 +20,8 @@ import (
 func metas() []*subject {
 	list := []*subject{
 		{
-			typ: "portmap", needs: []string{"veth"}, work: portReachable, harm: []harm{{"its packet filter rules", flushRuleset}},
+			typ: "portmap", needs: []string{"veth"}, work: portReachable,
+			harm: []harm{{"its packet filter rules", flushRuleset}},
 			conf: func(_ *world, p *pod) map[string]any {
 				return map[string]any{"capabilities": map[string]any{"portMappings": true}, "runtimeConfig": map[string]any{
 					"portMappings": []any{map[string]any{"hostPort": hostPort(p), "containerPort": 80, "protocol": "tcp"}},
@@ -30,7 +31,9 @@ func metas() []*subject {
 		{
 			typ: "bandwidth", needs: []string{"veth"}, work: shaped, harm: []harm{{"its queueing disciplines", unshape}},
 			conf: func(*world, *pod) map[string]any {
-				return map[string]any{"ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 8_000_000, "egressBurst": 800_000}
+				return map[string]any{
+					"ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 8_000_000, "egressBurst": 800_000,
+				}
 			},
 		},
 		{

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// secondAdd attaches again what is attached already: no plugin may hear of it. Whether the caller hears an error, or the
-// result once more, is the agent's to say.
+// secondAdd attaches again what is attached already: no plugin may hear of it. Whether the caller hears an error, or
+// the result once more, is the agent's to say.
 func secondAdd(b *bench) verdict {
 	l, err := b.added(nil)
 	if err != nil {
@@ -82,7 +82,8 @@ func oneAfterTheOther(b *bench) verdict {
 		}
 	}
 	if x, y, found := b.overlap(); found {
-		return fail("%s is called for %s and %s of one container at the same time", x.typ, x.env["CNI_IFNAME"], y.env["CNI_IFNAME"])
+		return fail("%s is called for %s and %s of one container at the same time", x.typ, x.env["CNI_IFNAME"],
+			y.env["CNI_IFNAME"])
 	}
 	if err := b.rec.forget(); err != nil {
 		return broken(err)
@@ -117,7 +118,8 @@ func gcAlone(b *bench) verdict {
 	}
 	x, y, found := b.overlap()
 	if found && x.verb != y.verb {
-		return fail("%s of %s and %s of %s are under way at the same time", x.verb, x.env["CNI_CONTAINERID"], y.verb, y.env["CNI_CONTAINERID"])
+		return fail("%s of %s and %s of %s are under way at the same time", x.verb, x.env["CNI_CONTAINERID"], y.verb,
+			y.env["CNI_CONTAINERID"])
 	}
 	return pass()
 }

@@ -56,7 +56,8 @@ func parameters(b *bench) verdict {
 	}
 	r := b.given(second, add)
 	for key, want := range map[string]string{
-		"CNI_COMMAND": add, "CNI_CONTAINERID": benchID, "CNI_NETNS": b.pod.Path(), "CNI_IFNAME": benchIf, "CNI_ARGS": "KIT=1;IgnoreUnknown=1",
+		"CNI_COMMAND": add, "CNI_CONTAINERID": benchID, "CNI_NETNS": b.pod.Path(), "CNI_IFNAME": benchIf,
+		"CNI_ARGS": "KIT=1;IgnoreUnknown=1",
 	} {
 		if r.env[key] != want {
 			return fail("%s is %q, not %q", key, r.env[key], want)
@@ -80,7 +81,9 @@ func cachedConfiguration(b *bench) verdict {
 		return broken(wish(a))
 	}
 	if got := b.given(first, del).conf()["kit"]; got != "then" {
-		return notApplied("`weft cni del` is given a configuration by hand, and uses it (as cnitool does); weft sandbox uses the one of the ADD, by its own tests")
+		return notApplied(
+			"`weft cni del` is given a configuration by hand, and uses it (as cnitool does); weft sandbox uses the one of the ADD, by its own tests",
+		)
 	}
 	return pass()
 }

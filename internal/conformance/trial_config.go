@@ -74,7 +74,8 @@ func (b *bench) refuses(change func(map[string]any), what string) verdict {
 
 func badNames(b *bench) verdict {
 	for _, name := range []string{"", "-kit", "../kit", "kit net", "kit/net"} {
-		if v := b.refuses(func(l map[string]any) { l["name"] = name }, fmt.Sprintf("the network name %q", name)); v.outcome != Pass {
+		if v := b.refuses(func(l map[string]any) { l["name"] = name },
+			fmt.Sprintf("the network name %q", name)); v.outcome != Pass {
 			return v
 		}
 	}

@@ -59,7 +59,9 @@ func notAttached(b *bench) verdict {
 	}
 	a := b.call("check", l)
 	if n := len(b.rec.records(check)); n > 0 {
-		return notApplied("`weft cni check` is a call by hand, and makes it (as cnitool does) without an attachment too: %d plugins are asked; %s", n, a)
+		return notApplied(
+			"`weft cni check` is a call by hand, and makes it (as cnitool does) without an attachment too: %d plugins are asked; %s", n, a,
+		)
 	}
 	return pass()
 }

@@ -108,7 +108,8 @@ func addresses() (view, error) {
 }
 
 func routes() (view, error) {
-	list, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	list, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC},
+		netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return nil, fmt.Errorf("routes: %w", err)
 	}
@@ -246,8 +247,8 @@ func changes(before, now view) []string {
 	return out
 }
 
-// naming finds the files below directories that carry a container's id, in their name or in their content. The kit's own
-// are left out.
+// naming finds the files below directories that carry a container's id, in their name or in their content. The kit's
+// own are left out.
 func naming(id string, dirs ...string) []string {
 	const most = 64 << 10
 	var out []string

@@ -30,7 +30,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// split is a real API server with the rights of the manifests, on which the controller and agents' engines have tokens of their own.
+// split is a real API server with the rights of the manifests, on which the controller and agents' engines have tokens
+// of their own.
 type split struct {
 	*apitest.Server
 	t    *testing.T
@@ -72,7 +73,10 @@ func newSplit(t *testing.T) *split {
 		}
 		s.Define(text)
 	}
-	s.Define(fmt.Appendf(nil, strings.Replace(calicoKind, "scope: Cluster", "scope: Namespaced", 1), "kubevirt.io", "v1", "virtualmachines", "VirtualMachine", "virtualmachine"))
+	s.Define(
+		fmt.Appendf(nil, strings.Replace(calicoKind, "scope: Cluster", "scope: Namespaced", 1), "kubevirt.io", "v1",
+			"virtualmachines", "VirtualMachine", "virtualmachine"),
+	)
 	for _, file := range []string{"rbac", "admission", "controller"} {
 		text, err := os.ReadFile("../../deploy/base/" + file + ".yaml")
 		if err != nil {
@@ -100,9 +104,11 @@ func (s *split) apply(doc string) {
 		s.t.Fatal(err)
 	}
 	path := map[string]string{
-		"ServiceAccount": "/api/v1/namespaces/kube-system/serviceaccounts", "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles",
-		"RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings",
-		"ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles", "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+		"ServiceAccount":                   "/api/v1/namespaces/kube-system/serviceaccounts",
+		"Role":                             "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles",
+		"RoleBinding":                      "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings",
+		"ClusterRole":                      "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+		"ClusterRoleBinding":               "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 		"ValidatingAdmissionPolicy":        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
 		"ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
 		"Deployment":                       "/apis/apps/v1/namespaces/kube-system/deployments",
@@ -122,8 +128,10 @@ func (s *split) as(account, node string) store.Objects {
 		s.t.Fatal(err)
 	}
 	k, err := kube.Open(kube.Config{
-		Access: kube.Access{Kubeconfig: s.Kubeconfig(s.URL, s.Token("kube-system", account, "Pod", name, pod.Metadata.UID)), Getenv: os.Getenv},
-		Node:   node, Agent: "weft-test", Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
+		Access: kube.Access{
+			Kubeconfig: s.Kubeconfig(s.URL, s.Token("kube-system", account, "Pod", name, pod.Metadata.UID)), Getenv: os.Getenv,
+		},
+		Node: node, Agent: "weft-test", Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -131,12 +139,15 @@ func (s *split) as(account, node string) store.Objects {
 	return k.Objects()
 }
 
-// engine is that of a node's agent. Pods of virtual machines are deleted as soon as they have addresses. It runs until the test ends, or until it is stopped.
+// engine is that of a node's agent. Pods of virtual machines are deleted as soon as they have addresses. It runs until
+// the test ends, or until it is stopped.
 func (s *split) engine(node string) (add func(conf, id string, vm *model.VMRef) ([]netip.Addr, error), stop func()) {
 	s.t.Helper()
 	e, err := blocks.Open(blocks.Config{
-		Objects: s.as("weft", node), Node: node, Dir: s.t.TempDir(), Log: slog.New(slog.NewTextHandler(s.log, nil)).With("node", node),
-		Now: time.Now, After: time.After, Random: rand.Reader, Cooldown: 50 * time.Millisecond, Idle: 300 * time.Millisecond, Gone: 100 * time.Millisecond,
+		Objects: s.as("weft", node), Node: node, Dir: s.t.TempDir(),
+		Log: slog.New(slog.NewTextHandler(s.log, nil)).With("node", node),
+		Now: time.Now, After: time.After, Random: rand.Reader, Cooldown: 50 * time.Millisecond, Idle: 300 * time.Millisecond,
+		Gone:          100 * time.Millisecond,
 		MachinesKnown: true, Apart: true,
 	})
 	if err != nil {
@@ -153,7 +164,10 @@ func (s *split) engine(node string) (add func(conf, id string, vm *model.VMRef) 
 		if strings.Contains(conf, blocks.TypeCalico) {
 			which = 2
 		}
-		ask := ipam.Ask{Conf: json.RawMessage(conf), Network: "net", ContainerID: id, IfName: "eth0", VM: vm, Args: [][2]string{{"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", id}}}
+		ask := ipam.Ask{
+			Conf: json.RawMessage(conf), Network: "net", ContainerID: id, IfName: "eth0", VM: vm,
+			Args: [][2]string{{"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", id}},
+		}
 		result, err := e.Allocators()[which].Add(s.t.Context(), ask)
 		var out []netip.Addr
 		for _, ip := range result.IPs {
@@ -169,9 +183,11 @@ func (s *split) engine(node string) (add func(conf, id string, vm *model.VMRef) 
 // control runs the controller until the test ends, or until it is stopped.
 func (s *split) control(name string) (stop func()) {
 	c := New(Config{
-		Objects: s.as("weft-controller", "n1"), Identity: name, Apart: true, Node: "n1", Every: 200 * time.Millisecond, Check: time.Second, Gone: 2 * time.Second,
+		Objects: s.as("weft-controller", "n1"), Identity: name, Apart: true, Node: "n1", Every: 200 * time.Millisecond,
+		Check: time.Second, Gone: 2 * time.Second,
 		Pools: []model.AddressPool{{
-			Name: "pods", AssignmentMode: model.AssignAutomatic, Regions: []model.AddressRegion{{CIDR: netip.MustParsePrefix("10.77.0.0/26"), BlockSize: 28}},
+			Name: "pods", AssignmentMode: model.AssignAutomatic,
+			Regions: []model.AddressRegion{{CIDR: netip.MustParsePrefix("10.77.0.0/26"), BlockSize: 28}},
 		}},
 		Log: slog.New(slog.NewTextHandler(s.log, nil)), Now: time.Now, After: time.After,
 	})
@@ -199,14 +215,17 @@ const (
 	allRequests = "/apis/weft.dev/v1alpha1/addresspoolrequests"
 )
 
-// TestApart: agents with the rights of the manifests give addresses by what the controller does with its own: it makes pools and adds
-// what agents ask for, and only by its word they take the blocks of a node that is gone. Nothing that either wants to do is forbidden.
+// TestApart: agents with the rights of the manifests give addresses by what the controller does with its own: it makes
+// pools and adds what agents ask for, and only by its word they take the blocks of a node that is gone. Nothing that
+// either wants to do is forbidden.
 func TestApart(t *testing.T) {
 	nettest.Whole(t)
 	s := newSplit(t)
 	agent := s.as("weft", "n2")
 	s.until("the policies are in force", func() bool {
-		o, err := store.AddressBlockObject(store.Object{}, model.AddressBlock{Pool: "p", CIDR: netip.MustParsePrefix("10.1.0.0/26"), Node: "n1", Claim: "1"})
+		o, err := store.AddressBlockObject(store.Object{}, model.AddressBlock{
+			Pool: "p", CIDR: netip.MustParsePrefix("10.1.0.0/26"), Node: "n1", Claim: "1",
+		})
 		if err == nil {
 			_, err = agent.Create(t.Context(), store.AddressBlocks(), o)
 		}
@@ -218,7 +237,8 @@ func TestApart(t *testing.T) {
 	add1, _ := s.engine("n1")
 	add2, stop2 := s.engine("n2")
 	add3, stop3 := s.engine("n3")
-	if _, err := add1(sharedRange, "early", nil); err == nil || !strings.Contains(err.Error(), "Deployment weft-controller") {
+	if _, err := add1(sharedRange, "early", nil); err == nil ||
+		!strings.Contains(err.Error(), "Deployment weft-controller") {
 		t.Fatalf("without a controller: %v", err)
 	}
 	stop := s.control("first")
@@ -288,8 +308,8 @@ func TestApart(t *testing.T) {
 	}
 }
 
-// TestApartMachines: the promise to an earlier virtual machine of a name is taken away by the controller, and so is an address that no
-// pool gives any more; agents, which cannot, get the machine's next addresses all the same.
+// TestApartMachines: the promise to an earlier virtual machine of a name is taken away by the controller, and so is an
+// address that no pool gives any more; agents, which cannot, get the machine's next addresses all the same.
 func TestApartMachines(t *testing.T) {
 	nettest.Whole(t)
 	s := newSplit(t)
@@ -299,7 +319,9 @@ func TestApartMachines(t *testing.T) {
 	vms := "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
 	make := func() string {
 		var vm struct{ Metadata struct{ UID string } }
-		if err := json.Unmarshal(s.Do(http.MethodPost, vms, `{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","metadata":{"name":"db"}}`), &vm); err != nil {
+		if err := json.Unmarshal(
+			s.Do(http.MethodPost, vms, `{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","metadata":{"name":"db"}}`), &vm,
+		); err != nil {
 			t.Fatal(err)
 		}
 		return vm.Metadata.UID

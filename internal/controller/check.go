@@ -17,12 +17,12 @@ import (
 // ConditionConsistent says that pools, blocks, nodes and pods agree.
 const ConditionConsistent = "Consistent"
 
-// grace is for how long a reservation must have been a gone pod's before it goes: lists of a server that starts are believed
-// the second time.
+// grace is for how long a reservation must have been a gone pod's before it goes: lists of a server that starts are
+// believed the second time.
 const grace = 15 * time.Minute
 
-// check compares everything, and says in each pool's status whether it agrees. The only thing that it repairs are reservations
-// for pods of another network that are gone.
+// check compares everything, and says in each pool's status whether it agrees. The only thing that it repairs are
+// reservations for pods of another network that are gone.
 func (c *Controller) check(ctx context.Context) error {
 	now := c.cfg.Now()
 	picture, err := audit.Inspect(ctx, c.cfg.Objects)
@@ -78,7 +78,9 @@ func consistent(pool string, findings []audit.Finding) model.Condition {
 		}
 	}
 	if n == 0 {
-		return model.Condition{Type: ConditionConsistent, True: true, Reason: "NoFindings", Message: "blocks, reservations, nodes and pods agree"}
+		return model.Condition{
+			Type: ConditionConsistent, True: true, Reason: "NoFindings", Message: "blocks, reservations, nodes and pods agree",
+		}
 	}
 	if n > 1 {
 		says = fmt.Sprintf("%d findings, first %s", n, says)

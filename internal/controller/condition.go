@@ -12,12 +12,12 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// finalizer keeps a pool of the cluster's network until no node has a block of it: addresses whose pool is gone would be
-// nobody's, and a pool that somebody makes in its place would give them twice.
+// finalizer keeps a pool of the cluster's network until no node has a block of it: addresses whose pool is gone would
+// be nobody's, and a pool that somebody makes in its place would give them twice.
 const finalizer = "weft.dev/blocks"
 
-// finalizer is the edit that sets the finalizer, or takes it away when the pool may go. Where objects have no UID, nobody
-// waits for finalizers.
+// finalizer is the edit that sets the finalizer, or takes it away when the pool may go. Where objects have no UID,
+// nobody waits for finalizers.
 func (s *scene) finalizer(p model.AddressPool) store.Edit {
 	return func(fields map[string]any) error {
 		meta, ok := fields["metadata"].(map[string]any)

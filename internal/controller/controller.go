@@ -23,19 +23,22 @@ type Config struct {
 	Rank func() int
 	// Needed tells whether there is anything to do here; asked again and again, without cost.
 	Needed func() bool
-	// Apart: the controller is a program of its own, and agents have no rights to do what it does. It grants what agents ask for
-	// about pools, makes Pools where they are missing, and says which nodes are gone.
+	// Apart: the controller is a program of its own, and agents have no rights to do what it does. It grants what agents
+	// ask for about pools, makes Pools where they are missing, and says which nodes are gone.
 	Apart bool
 	Pools []model.AddressPool
-	// Node is the node that this program runs on: where even that one has no object, missing objects of others say nothing.
+	// Node is the node that this program runs on: where even that one has no object, missing objects of others say
+	// nothing.
 	Node string
-	// FollowCalico tells whether pools are to follow Calico's: weft gives the addresses of the cluster's network. Nil is no.
+	// FollowCalico tells whether pools are to follow Calico's: weft gives the addresses of the cluster's network. Nil is
+	// no.
 	FollowCalico func() bool
 	Log          *slog.Logger
 	Now          func() time.Time
 	After        func(time.Duration) <-chan time.Time
-	// Every is how often pools are looked at, Check how often everything is compared; 0 means half a minute and ten minutes. Gone is
-	// for how long a Node object must have been missing for its blocks to be orphaned; 0 means ten minutes.
+	// Every is how often pools are looked at, Check how often everything is compared; 0 means half a minute and ten
+	// minutes. Gone is for how long a Node object must have been missing for its blocks to be orphaned; 0 means ten
+	// minutes.
 	Every, Check, Gone time.Duration
 }
 
@@ -85,7 +88,8 @@ type Report struct {
 type PoolReport struct {
 	Name        string
 	Allocatable bool
-	// Addresses are all of the pool (at most 2^62), Blocks how many of its blocks nodes have, Claimed how many addresses are in these.
+	// Addresses are all of the pool (at most 2^62), Blocks how many of its blocks nodes have, Claimed how many addresses
+	// are in these.
 	Addresses, Claimed float64
 	Blocks             int
 	Reserved, Excluded int
@@ -108,7 +112,8 @@ func New(cfg Config) *Controller {
 	cfg.Log = cfg.Log.With("room", "controller")
 	return &Controller{
 		cfg: cfg, lease: lease{objects: cfg.Objects, me: cfg.Identity},
-		gone: map[string]time.Time{}, missed: map[string]time.Time{}, absent: map[string]time.Time{}, asked: make(chan struct{}, 1),
+		gone: map[string]time.Time{}, missed: map[string]time.Time{}, absent: map[string]time.Time{},
+		asked:   make(chan struct{}, 1),
 		granted: map[string]time.Time{}, granting: true,
 	}
 }
@@ -131,7 +136,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// rest waits, and grants meanwhile what agents ask for. Who leads was found out before that: two that believe it do no harm.
+// rest waits, and grants meanwhile what agents ask for. Who leads was found out before that: two that believe it do no
+// harm.
 func (c *Controller) rest(ctx context.Context, pause time.Duration) error {
 	over := c.cfg.After(pause)
 	for {
@@ -174,7 +180,8 @@ func (c *Controller) turn(ctx context.Context) time.Duration {
 	return c.again(c.Pass(ctx))
 }
 
-// again notes how it went, and says when to come again: soon after the first trouble, and less soon the longer it lasts.
+// again notes how it went, and says when to come again: soon after the first trouble, and less soon the longer it
+// lasts.
 func (c *Controller) again(err error) time.Duration {
 	c.trouble(err)
 	if err == nil {

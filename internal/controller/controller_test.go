@@ -112,8 +112,8 @@ metadata: {name: default}
 spec: {strictAffinity: false, autoAllocateBlocks: true, maxBlocksPerHost: 3}
 `
 
-// TestMirror: Calico's pools become weft's, follow theirs, and go when these go and nobody has a block; pools of weft's own of the
-// same name stay as they are.
+// TestMirror: Calico's pools become weft's, follow theirs, and go when these go and nobody has a block; pools of weft's
+// own of the same name stay as they are.
 func TestMirror(t *testing.T) {
 	w := newWorld(t, calicoPools)
 	if _, err := Tend(t.Context(), w.Objects, w.now, false); err != nil || w.text() != "" {
@@ -125,7 +125,8 @@ func TestMirror(t *testing.T) {
 	}
 	p, says := w.pool("default-ipv4-ippool")
 	want := model.AddressPool{
-		Name: "default-ipv4-ippool", AssignmentMode: model.AssignAutomatic, NodeSelector: "all()", NATOutgoing: true, MaxBlocks: 3,
+		Name: "default-ipv4-ippool", AssignmentMode: model.AssignAutomatic, NodeSelector: "all()", NATOutgoing: true,
+		MaxBlocks:     3,
 		Regions:       []model.AddressRegion{{CIDR: netip.MustParsePrefix("10.244.0.0/16"), BlockSize: 26}},
 		Encapsulation: model.Encapsulation{Kind: model.EncapsulationVXLAN, When: model.EncapsulateCrossSubnet},
 		Excluded:      []model.ExcludedRange{{CIDR: netip.MustParsePrefix("10.244.9.0/24"), By: "IPReservation printers"}},
@@ -138,7 +139,8 @@ func TestMirror(t *testing.T) {
 	if _, says := w.pool("broken"); !strings.Contains(says, "not found") {
 		t.Errorf("a pool that cannot be understood: %s", says)
 	}
-	if _, says := w.pool("a-younger"); says != "false CIDROverlap: region 10.244.128.0/20 overlaps with region 10.244.0.0/16 of pool default-ipv4-ippool, which is older" {
+	if _, says := w.pool("a-younger"); says !=
+		"false CIDROverlap: region 10.244.128.0/20 overlaps with region 10.244.0.0/16 of pool default-ipv4-ippool, which is older" {
 		t.Error(says)
 	}
 	// Whoever does not follow Calico leaves what came of it.
@@ -152,11 +154,13 @@ func TestMirror(t *testing.T) {
 		t.Errorf("the second pass wrote:\n%s", cmp.Diff(before, w.text()))
 	}
 	// Changed, and the reservation broken: what it kept back stays.
-	changed := strings.NewReplacer("natOutgoing: true", "disabled: true", "[10.244.9.0/24", "[10.244.9.0", "maxBlocksPerHost: 3", "maxBlocksPerHost: 0").Replace(calicoPools)
+	changed := strings.NewReplacer("natOutgoing: true", "disabled: true", "[10.244.9.0/24", "[10.244.9.0",
+		"maxBlocksPerHost: 3", "maxBlocksPerHost: 0").Replace(calicoPools)
 	w.write("all.yaml", changed)
 	w.tend()
 	p, says = w.pool("default-ipv4-ippool")
-	if p.NATOutgoing || p.MaxBlocks != 0 || excluded(p) != "10.244.9.0/24 IPReservation printers" || says != "false PoolDisabled: the pool is disabled" {
+	if p.NATOutgoing || p.MaxBlocks != 0 || excluded(p) != "10.244.9.0/24 IPReservation printers" ||
+		says != "false PoolDisabled: the pool is disabled" {
 		t.Errorf("%+v %s", p, says)
 	}
 	// Gone, while a node has a block; then it is back.
@@ -186,7 +190,8 @@ spec: {pool: default-ipv4-ippool, cidr: 10.244.0.0/26, node: n1, claim: "1"}
 		t.Error(says)
 	}
 	// A pool of weft's own.
-	w.write("own.yaml", "apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: a-younger}\nspec: {assignmentMode: Manual}\n")
+	w.write("own.yaml",
+		"apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: a-younger}\nspec: {assignmentMode: Manual}\n")
 	w.write("all.yaml", calicoPools)
 	w.tend()
 	if p, _ := w.pool("a-younger"); p.AssignmentMode != model.AssignManual || len(p.Regions) > 0 {
@@ -194,8 +199,8 @@ spec: {pool: default-ipv4-ippool, cidr: 10.244.0.0/26, node: n1, claim: "1"}
 	}
 }
 
-// TestMirrorOfAPoolInUse: what Calico has given is reserved when the pool is made, so that nobody gets it twice; while that cannot be
-// understood no pool is made.
+// TestMirrorOfAPoolInUse: what Calico has given is reserved when the pool is made, so that nobody gets it twice; while
+// that cannot be understood no pool is made.
 func TestMirrorOfAPoolInUse(t *testing.T) {
 	const block = `---
 apiVersion: crd.projectcalico.org/v1
@@ -213,7 +218,10 @@ metadata: {name: web-0, namespace: shop}
 spec: {nodeName: n1}
 `
 	w := newWorld(t, calicoPools+strings.Replace(block, "[null, 0, 1]", "[null, 7]", 1))
-	if got := w.tend(); !strings.Contains(got, "new pools of Calico's are not followed: IPAMBlock 10-244-0-0-26 (crd.projectcalico.org): spec.allocations[1] is 7") {
+	if got := w.tend(); !strings.Contains(
+		got,
+		"new pools of Calico's are not followed: IPAMBlock 10-244-0-0-26 (crd.projectcalico.org): spec.allocations[1] is 7",
+	) {
 		t.Error(got)
 	}
 	if _, says := w.pool("default-ipv4-ippool"); !strings.Contains(says, "not found") {
@@ -222,7 +230,9 @@ spec: {nodeName: n1}
 	w.write("all.yaml", calicoPools+block)
 	w.tend()
 	p, says := w.pool("default-ipv4-ippool")
-	want := []model.ReservedAddress{{Addr: netip.MustParseAddr("10.244.0.1"), For: "shop/web-0", ContainerID: "0123", IfName: "eth0", By: "calico"}}
+	want := []model.ReservedAddress{
+		{Addr: netip.MustParseAddr("10.244.0.1"), For: "shop/web-0", ContainerID: "0123", IfName: "eth0", By: "calico"},
+	}
 	if d := cmp.Diff(want, p.Reserved, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); d != "" || says != ok {
 		t.Errorf("%s, -want +got:\n%s", says, d)
 	}
@@ -273,7 +283,8 @@ spec: {regions: [{cidr: 10.1.0.0/16}], nodeSelector: "zone ==", assignmentMode: 
 	}
 	is("10.0.0.10/32 AddressReservation r, 10.0.1.0/24", "10.1.0.0/30 AddressReservation r")
 	w.write("r.yaml", strings.Replace(reservation, "10.0.0.10", "10.0.0.x", 1))
-	if got := w.tend(); got != `AddressReservation r: spec.addresses[0] "10.0.0.x" is no prefix (write for example "10.244.1.0/24")` {
+	if got := w.tend(); got !=
+		`AddressReservation r: spec.addresses[0] "10.0.0.x" is no prefix (write for example "10.244.1.0/24")` {
 		t.Error(got)
 	}
 	is("10.0.0.10/32 AddressReservation r, 10.0.1.0/24", "10.1.0.0/30 AddressReservation r")
@@ -287,8 +298,8 @@ spec: {regions: [{cidr: 10.1.0.0/16}], nodeSelector: "zone ==", assignmentMode: 
 	}
 }
 
-// TestCheck: the comparison is told of in each pool's status and in the report, and a reservation goes when its pod has been gone
-// for long enough: one look is not believed.
+// TestCheck: the comparison is told of in each pool's status and in the report, and a reservation goes when its pod has
+// been gone for long enough: one look is not believed.
 func TestCheck(t *testing.T) {
 	w := newWorld(t, `apiVersion: v1
 kind: Pod

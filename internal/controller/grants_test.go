@@ -18,7 +18,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// facts are what a cluster says when node n2 asks for the address 10.77.0.5 of node n1's block for a virtual machine's claim.
+// facts are what a cluster says when node n2 asks for the address 10.77.0.5 of node n1's block for a virtual machine's
+// claim.
 type facts struct {
 	claim            string // its name
 	machine          string // in its specification
@@ -47,15 +48,16 @@ kind: Pod
 
 // launcher is a pod of a virtual machine on a node.
 func launcher(more, annotations, node string) string {
-	return fmt.Sprintf("metadata: {name: launcher, namespace: shop, %s annotations: {%s}}\nspec: {nodeName: %s}", more, annotations, node)
+	return fmt.Sprintf("metadata: {name: launcher, namespace: shop, %s annotations: {%s}}\nspec: {nodeName: %s}", more,
+		annotations, node)
 }
 
 func instanceOf(status string) string {
 	return "---\napiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: db, namespace: shop}\nstatus: {" + status + "}\n"
 }
 
-// TestGrant: an address is granted where the claim's pod is on the node that asks, and where the node that has the address has said that
-// it is the claim's; what a node's token can write of its own is no reason.
+// TestGrant: an address is granted where the claim's pod is on the node that asks, and where the node that has the
+// address has said that it is the claim's; what a node's token can write of its own is no reason.
 func TestGrant(t *testing.T) {
 	claimOf := func(machine string) string {
 		return model.VMRef{Namespace: "shop", Name: machine}.Promise("weft", "eth0")
@@ -71,11 +73,16 @@ func TestGrant(t *testing.T) {
 		facts
 		says string // of the refusal; empty: granted
 	}{
-		"the machine's pod":                 {good, ""},
-		"a pod that names the claim":        {with(func(f *facts) { f.pod = launcher("", "weft.dev/address-claim: "+f.claim, "n2") }), ""},
-		"the address's node says it itself": {with(func(f *facts) { f.node, f.ceded = "n2", `10.77.0.5: "n3/7 for AddressClaim shop/`+f.claim+`"` }), ""},
+		"the machine's pod": {good, ""},
+		"a pod that names the claim": {
+			with(func(f *facts) { f.pod = launcher("", "weft.dev/address-claim: "+f.claim, "n2") }), "",
+		},
+		"the address's node says it itself": {
+			with(func(f *facts) { f.node, f.ceded = "n2", `10.77.0.5: "n3/7 for AddressClaim shop/`+f.claim+`"` }), "",
+		},
 		"target of the migration": {with(func(f *facts) {
-			f.pod, f.more = launcher("", incoming, "n2"), instanceOf("nodeName: n1, migrationState: {targetPod: launcher, sourcePod: other}")
+			f.pod, f.more = launcher("", incoming, "n2"),
+				instanceOf("nodeName: n1, migrationState: {targetPod: launcher, sourcePod: other}")
 		}), ""},
 		"started again": {with(func(f *facts) { f.more = instanceOf("") }), ""},
 		"it runs there": {with(func(f *facts) { f.more = instanceOf("nodeName: n2") }), ""},
@@ -85,26 +92,44 @@ func TestGrant(t *testing.T) {
 		"a failed migration": {with(func(f *facts) {
 			f.more = instanceOf("nodeName: n1, migrationState: {targetPod: launcher, sourcePod: other, failed: true}")
 		}), "does not say"},
-		"no migration yet":        {with(func(f *facts) { f.pod, f.more = launcher("", incoming, "n2"), instanceOf("") }), "does not say"},
-		"it runs elsewhere":       {with(func(f *facts) { f.more = instanceOf("nodeName: n1") }), "does not say"},
-		"a pod of another node":   {with(func(f *facts) { f.pod = launcher("", domain, "n3") }), `is on node "n3"`},
-		"a pod of no node":        {with(func(f *facts) { f.pod = launcher("", domain, `""`) }), `is on node ""`},
-		"a deleted pod":           {with(func(f *facts) { f.pod = launcher(`deletionTimestamp: "2026-01-01T00:00:00Z",`, domain, "n2") }), "there is no pod"},
-		"no pod":                  {with(func(f *facts) { f.pod = "metadata: {name: other, namespace: shop}" }), "there is no pod"},
-		"a pod that is over":      {with(func(f *facts) { f.pod += "\nstatus: {phase: Failed}" }), "is over"},
-		"another machine's pod":   {with(func(f *facts) { f.pod = launcher("", "kubevirt.io/domain: web", "n2") }), "does not carry the claim"},
-		"a claim that lies":       {with(func(f *facts) { f.machine, f.pod = "web", launcher("", "kubevirt.io/domain: web", "n2") }), "does not carry the claim"},
-		"a pod that names it not": {with(func(f *facts) { f.pod = launcher("", "weft.dev/address-claim: other", "n2") }), "does not carry the claim"},
-		"another address":         {with(func(f *facts) { f.addresses = "10.77.0.6" }), "does not have the address"},
-		"another claim":           {with(func(f *facts) { f.claim = "other" }), "no such claim"},
+		"no migration yet": {
+			with(func(f *facts) { f.pod, f.more = launcher("", incoming, "n2"), instanceOf("") }), "does not say",
+		},
+		"it runs elsewhere":     {with(func(f *facts) { f.more = instanceOf("nodeName: n1") }), "does not say"},
+		"a pod of another node": {with(func(f *facts) { f.pod = launcher("", domain, "n3") }), `is on node "n3"`},
+		"a pod of no node":      {with(func(f *facts) { f.pod = launcher("", domain, `""`) }), `is on node ""`},
+		"a deleted pod": {
+			with(func(f *facts) { f.pod = launcher(`deletionTimestamp: "2026-01-01T00:00:00Z",`, domain, "n2") }),
+			"there is no pod",
+		},
+		"no pod": {
+			with(func(f *facts) { f.pod = "metadata: {name: other, namespace: shop}" }), "there is no pod",
+		},
+		"a pod that is over": {with(func(f *facts) { f.pod += "\nstatus: {phase: Failed}" }), "is over"},
+		"another machine's pod": {
+			with(func(f *facts) { f.pod = launcher("", "kubevirt.io/domain: web", "n2") }), "does not carry the claim",
+		},
+		"a claim that lies": {
+			with(func(f *facts) { f.machine, f.pod = "web", launcher("", "kubevirt.io/domain: web", "n2") }),
+			"does not carry the claim",
+		},
+		"a pod that names it not": {
+			with(func(f *facts) { f.pod = launcher("", "weft.dev/address-claim: other", "n2") }), "does not carry the claim",
+		},
+		"another address": {with(func(f *facts) { f.addresses = "10.77.0.6" }), "does not have the address"},
+		"another claim":   {with(func(f *facts) { f.claim = "other" }), "no such claim"},
 		"written by the node that asks": {
 			with(func(f *facts) { f.node = "n2" }), `node "n1", which has the address, has not said`,
 		},
-		"ceded for another claim": {with(func(f *facts) { f.ceded = `10.77.0.5: "n3/7 for AddressClaim shop/other"` }), `node "n3", which has the address, has not said`},
+		"ceded for another claim": {
+			with(func(f *facts) { f.ceded = `10.77.0.5: "n3/7 for AddressClaim shop/other"` }),
+			`node "n3", which has the address, has not said`,
+		},
 	} {
 		w := newWorld(t, x.manifests())
 		err := grants.Address(t.Context(), w.Objects, model.PoolRequest{
-			Node: "n2", Pool: "pods", CIDR: netip.MustParsePrefix("10.77.0.0/28"), Claim: "shop/" + claimOf("db"), Addr: netip.MustParseAddr("10.77.0.5"), Pod: "shop/launcher",
+			Node: "n2", Pool: "pods", CIDR: netip.MustParsePrefix("10.77.0.0/28"), Claim: "shop/" + claimOf("db"),
+			Addr: netip.MustParseAddr("10.77.0.5"), Pod: "shop/launcher",
 		})
 		b := w.block(t, "pods-10-77-0-0-28")
 		got := b.Granted[netip.MustParseAddr("10.77.0.5")]
@@ -173,7 +198,10 @@ spec: {pool: pods, cidr: 10.77.0.0/28, node: n1, claim: "1", granted: {10.77.0.5
 	if c.granting {
 		t.Error("it goes on looking where nothing is granted")
 	}
-	w.write("unread.yaml", `{"apiVersion":"weft.dev/v1alpha1","kind":"AddressBlock","metadata":{"name":"unread"},"spec":{"pool":"pods","cidr":"none"}}`)
+	w.write(
+		"unread.yaml",
+		`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressBlock","metadata":{"name":"unread"},"spec":{"pool":"pods","cidr":"none"}}`,
+	)
 	c = New(Config{Objects: w.Objects, Now: func() time.Time { return w.now }})
 	pass(time.Second, 0)
 	if !c.granting {
@@ -181,8 +209,8 @@ spec: {pool: pods, cidr: 10.77.0.0/28, node: n1, claim: "1", granted: {10.77.0.5
 	}
 }
 
-// TestGrantOnKubernetes: with the rights of the manifests a machine that is started again on another node, while the one that has its
-// address is silent, gets its address there by the controller's grant, and by nothing else.
+// TestGrantOnKubernetes: with the rights of the manifests a machine that is started again on another node, while the
+// one that has its address is silent, gets its address there by the controller's grant, and by nothing else.
 func TestGrantOnKubernetes(t *testing.T) {
 	nettest.Whole(t)
 	s := newSplit(t)
@@ -224,7 +252,8 @@ func TestGrantOnKubernetes(t *testing.T) {
 		return err == nil && addrs[0] == addr
 	})
 	b := s.holds(addr)
-	if !strings.HasPrefix(b.Ceded[addr], "n2/") || !strings.Contains(b.Ceded[addr], " for AddressClaim default/") || len(b.Granted) > 0 {
+	if !strings.HasPrefix(b.Ceded[addr], "n2/") || !strings.Contains(b.Ceded[addr], " for AddressClaim default/") ||
+		len(b.Granted) > 0 {
 		t.Errorf("the block after that: %+v", b)
 	}
 	s.migrates(addr, db)
@@ -242,7 +271,8 @@ func (s *split) migrates(addr netip.Addr, vm *model.VMRef) {
 	s.launcher("target", "n3", vm.Name)
 	took := func(pod string) error {
 		ask := ipam.Ask{
-			Conf: json.RawMessage(ofCluster), Network: "net", ContainerID: pod, IfName: "eth0", VM: vm, Incoming: true, Held: []netip.Addr{addr},
+			Conf: json.RawMessage(ofCluster), Network: "net", ContainerID: pod, IfName: "eth0", VM: vm, Incoming: true,
+			Held: []netip.Addr{addr},
 			Args: [][2]string{{"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", pod}},
 		}
 		if _, err := s.last.Allocators()[2].Add(s.t.Context(), ask); err != nil { // it stands by

@@ -144,7 +144,8 @@ func (im *importer) claim(from, pool string, cidr netip.Prefix, node string, a n
 	if b == nil && im.had[store.BlockName(pool, cidr)] {
 		for _, have := range im.scene.blocks {
 			if have.Pool == pool && have.CIDR == cidr && have.Node != node && !strings.HasPrefix(have.Ceded[a], node+"/") {
-				im.doubt("%s: address %s is on node %q, and block %s is node %q's: packets do not find it; make its pod anew", from, a, node, cidr, have.Node)
+				im.doubt("%s: address %s is on node %q, and block %s is node %q's: packets do not find it; make its pod anew", from,
+					a, node, cidr, have.Node)
 			}
 		}
 		return nil
@@ -190,8 +191,8 @@ func (im *importer) finish() Import {
 	return im.out
 }
 
-// Apply writes each pool in one request, then the blocks: an address is never free to be given while its block is somebody's.
-// Who runs it again after an error goes on where it stopped.
+// Apply writes each pool in one request, then the blocks: an address is never free to be given while its block is
+// somebody's. Who runs it again after an error goes on where it stopped.
 func (im Import) Apply(ctx context.Context, objects store.Objects) error {
 	for _, p := range im.Pools {
 		if _, err := p.apply(ctx, objects); err != nil {
@@ -241,9 +242,11 @@ func (p PoolImport) apply(ctx context.Context, objects store.Objects) (store.Obj
 	}
 	switch {
 	case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrConflict):
-		return next, model.Faultf(model.CodeTryAgain, "run it again: it goes on where it stopped", "pool %q was changed meanwhile: %w", p.Pool, err)
+		return next, model.Faultf(model.CodeTryAgain, "run it again: it goes on where it stopped",
+			"pool %q was changed meanwhile: %w", p.Pool, err)
 	case errors.Is(err, store.ErrNotFound):
-		return next, model.Faultf(model.CodeNotAvailable, "install the definitions of deploy/crds first", "pool %q cannot be written: %w", p.Pool, err)
+		return next, model.Faultf(model.CodeNotAvailable, "install the definitions of deploy/crds first",
+			"pool %q cannot be written: %w", p.Pool, err)
 	case err != nil:
 		return next, fmt.Errorf("pool %q: %w", p.Pool, err)
 	}

@@ -18,8 +18,9 @@ import (
 // ifName is what Calico and host-local call the interface of a pod's own network.
 const ifName = "eth0"
 
-// PlanCalico says what there is to take over from Calico: its pools, the addresses that its blocks say are given, and these
-// blocks. Everything is read before; an object that cannot be understood stops it. random gives the claims' numbers.
+// PlanCalico says what there is to take over from Calico: its pools, the addresses that its blocks say are given, and
+// these blocks. Everything is read before; an object that cannot be understood stops it. random gives the claims'
+// numbers.
 func PlanCalico(ctx context.Context, objects store.Objects, random io.Reader) (Import, error) {
 	im, err := newImporter(ctx, objects, random)
 	if err != nil {
@@ -66,8 +67,8 @@ func (im *importer) planCalico(ctx context.Context, objects store.Objects, c cal
 	return im.finish(), nil
 }
 
-// create makes the pools that follow Calico's and are not there yet. What Calico has given of them is reserved in the same write: a
-// forgotten import gives no address twice.
+// create makes the pools that follow Calico's and are not there yet. What Calico has given of them is reserved in the
+// same write: a forgotten import gives no address twice.
 func (s *scene) create(ctx context.Context, c calicos) {
 	im, err := newImporter(ctx, s.objects, nil)
 	var plan Import
@@ -130,15 +131,18 @@ type Seat struct {
 	ContainerID, IfName string
 }
 
-// PlanHostLocal says what there is to take over of what host-local has given on a node: an address that a pod of the node says it
-// has. The rest host-local has leaked.
-func PlanHostLocal(ctx context.Context, objects store.Objects, random io.Reader, node string, seats []Seat) (Import, error) {
+// PlanHostLocal says what there is to take over of what host-local has given on a node: an address that a pod of the
+// node says it has. The rest host-local has leaked.
+func PlanHostLocal(
+	ctx context.Context, objects store.Objects, random io.Reader, node string, seats []Seat,
+) (Import, error) {
 	im, err := newImporter(ctx, objects, random)
 	if err != nil {
 		return Import{}, err
 	}
 	if len(im.nodes) > 0 && !im.nodes[node] {
-		return Import{}, model.Faultf(model.CodeInvalidConf, "name the node that this is, as `kubectl get nodes` does", "--node %q: there is no such node", node)
+		return Import{}, model.Faultf(model.CodeInvalidConf, "name the node that this is, as `kubectl get nodes` does",
+			"--node %q: there is no such node", node)
 	}
 	for _, s := range seats {
 		from := "network " + s.Network
@@ -156,7 +160,9 @@ func PlanHostLocal(ctx context.Context, objects store.Objects, random io.Reader,
 		default:
 			im.doubt("%s: address %s: pods %s say that they have it: delete all but one", from, s.Addr, strings.Join(pods, ", "))
 		}
-		r := model.ReservedAddress{Addr: s.Addr, For: pods[0], ContainerID: s.ContainerID, IfName: s.IfName, By: model.ByHostLocal}
+		r := model.ReservedAddress{
+			Addr: s.Addr, For: pods[0], ContainerID: s.ContainerID, IfName: s.IfName, By: model.ByHostLocal,
+		}
 		if err := im.take(from, node, r); err != nil {
 			return Import{}, err
 		}

@@ -61,26 +61,34 @@ func kubernetes(t *testing.T, calico map[string]string) (*apitest.Server, *world
 
 const pools = "/apis/weft.dev/v1alpha1/addresspools"
 
-// TestOnKubernetes: with a real API server, pools follow Calico's (as projectcalico.org/v3), what people wrote stays as the server
-// wants it, a pool that is deleted waits for its last block, and conditions are in the status.
+// TestOnKubernetes: with a real API server, pools follow Calico's (as projectcalico.org/v3), what people wrote stays as
+// the server wants it, a pool that is deleted waits for its last block, and conditions are in the status.
 func TestOnKubernetes(t *testing.T) {
 	nettest.Whole(t)
-	s, w := kubernetes(t, map[string]string{"ippools": "IPPool", "ipreservations": "IPReservation", "ipamconfigurations": "IPAMConfiguration", "ipamblocks": "IPAMBlock"})
-	s.Do(http.MethodPost, "/apis/projectcalico.org/v3/ippools", `{"apiVersion":"projectcalico.org/v3","kind":"IPPool","metadata":{"name":"theirs"},
+	s, w := kubernetes(t, map[string]string{
+		"ippools": "IPPool", "ipreservations": "IPReservation", "ipamconfigurations": "IPAMConfiguration",
+		"ipamblocks": "IPAMBlock",
+	})
+	s.Do(http.MethodPost, "/apis/projectcalico.org/v3/ippools",
+		`{"apiVersion":"projectcalico.org/v3","kind":"IPPool","metadata":{"name":"theirs"},
 		"spec":{"cidr":"10.244.0.0/16","ipipMode":"Always","blockSize":27}}`)
-	s.Do(http.MethodPost, "/apis/projectcalico.org/v3/ippools", `{"apiVersion":"projectcalico.org/v3","kind":"IPPool","metadata":{"name":"other"},"spec":{"cidr":"10.245.0.0/16"}}`)
-	s.Do(http.MethodPost, "/apis/projectcalico.org/v3/ipreservations", `{"apiVersion":"projectcalico.org/v3","kind":"IPReservation","metadata":{"name":"r"},
+	s.Do(http.MethodPost, "/apis/projectcalico.org/v3/ippools",
+		`{"apiVersion":"projectcalico.org/v3","kind":"IPPool","metadata":{"name":"other"},"spec":{"cidr":"10.245.0.0/16"}}`)
+	s.Do(http.MethodPost, "/apis/projectcalico.org/v3/ipreservations",
+		`{"apiVersion":"projectcalico.org/v3","kind":"IPReservation","metadata":{"name":"r"},
 		"spec":{"reservedCIDRs":["10.244.1.0/24","10.0.7.0/24"]}}`)
 	// No block size: nobody may add it later.
 	s.Do(http.MethodPost, pools, `{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"name":"ours"},
 		"spec":{"assignmentMode":"Automatic","regions":[{"cidr":"10.0.0.0/16"}]}}`)
-	s.Do(http.MethodPost, "/apis/weft.dev/v1alpha1/addressblocks", `{"apiVersion":"weft.dev/v1alpha1","kind":"AddressBlock","metadata":{"name":"ours-10-0-0-0-26"},
+	s.Do(http.MethodPost, "/apis/weft.dev/v1alpha1/addressblocks",
+		`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressBlock","metadata":{"name":"ours-10-0-0-0-26"},
 		"spec":{"pool":"ours","cidr":"10.0.0.0/26","node":"n1","claim":"1"}}`)
 	if got := w.tend(); got != "" {
 		t.Fatal(got)
 	}
 	theirs, says := w.pool("theirs")
-	if theirs.Regions[0].BlockSize != 27 || theirs.Encapsulation.Kind != model.EncapsulationIPIP || excluded(theirs) != "10.244.1.0/24 IPReservation r" || says != ok {
+	if theirs.Regions[0].BlockSize != 27 || theirs.Encapsulation.Kind != model.EncapsulationIPIP ||
+		excluded(theirs) != "10.244.1.0/24 IPReservation r" || says != ok {
 		t.Errorf("%+v %s", theirs, says)
 	}
 	ours, says := w.pool("ours")
@@ -97,7 +105,8 @@ func TestOnKubernetes(t *testing.T) {
 	if _, says := w.pool("theirs"); !strings.Contains(says, "not found") {
 		t.Errorf("it follows a pool that is gone: %s", says)
 	}
-	if ours, says := w.pool("ours"); !ours.Deleted || says != "false Terminating: the pool goes when its last block is back" {
+	if ours, says := w.pool("ours"); !ours.Deleted ||
+		says != "false Terminating: the pool goes when its last block is back" {
 		t.Errorf("%+v %s", ours, says)
 	}
 	s.Do(http.MethodDelete, "/apis/weft.dev/v1alpha1/addressblocks/ours-10-0-0-0-26", nil)
@@ -111,7 +120,8 @@ func TestOnKubernetes(t *testing.T) {
 	pages(t, s, w)
 }
 
-// pages: all objects are visited once, also where the server gives them in pages; a kind that it does not have has none.
+// pages: all objects are visited once, also where the server gives them in pages; a kind that it does not have has
+// none.
 func pages(t *testing.T, s *apitest.Server, w *world) {
 	t.Helper()
 	const n = 510
@@ -120,7 +130,9 @@ func pages(t *testing.T, s *apitest.Server, w *world) {
 			fmt.Sprintf(`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressClaim","metadata":{"name":"c%d"},"spec":{}}`, k))
 	}
 	seen := map[string]int{}
-	if err := store.Each(t.Context(), w.Objects, store.AddressClaims(), func(o store.Object) { seen[o.Key.Name]++ }); err != nil {
+	if err := store.Each(t.Context(), w.Objects, store.AddressClaims(), func(o store.Object) {
+		seen[o.Key.Name]++
+	}); err != nil {
 		t.Error(err)
 	}
 	if len(seen) != n {
@@ -131,7 +143,9 @@ func pages(t *testing.T, s *apitest.Server, w *world) {
 			t.Errorf("%s is visited %d times", name, times)
 		}
 	}
-	if err := store.Each(t.Context(), w.Objects, store.WhereaboutsPools(), func(o store.Object) { t.Error(o.Key) }); err != nil {
+	if err := store.Each(t.Context(), w.Objects, store.WhereaboutsPools(), func(o store.Object) {
+		t.Error(o.Key)
+	}); err != nil {
 		t.Error(err)
 	}
 }
@@ -139,22 +153,26 @@ func pages(t *testing.T, s *apitest.Server, w *world) {
 // people: what `weft ipam` does, by the server's own rules.
 func people(t *testing.T, s *apitest.Server, w *world) {
 	t.Helper()
-	s.Do(http.MethodPost, "/apis/projectcalico.org/v3/ipamblocks", `{"apiVersion":"projectcalico.org/v3","kind":"IPAMBlock","metadata":{"name":"b"},
+	s.Do(http.MethodPost, "/apis/projectcalico.org/v3/ipamblocks",
+		`{"apiVersion":"projectcalico.org/v3","kind":"IPAMBlock","metadata":{"name":"b"},
 		"spec":{"cidr":"10.245.0.0/26","affinity":"host:n1","allocations":[0,null],"attributes":[{"handle_id":"wireguard","secondary":{"node":"n1","type":"wireguardTunnelAddress"}}]}}`)
 	plan, err := PlanCalico(t.Context(), w.Objects, rand.Reader)
 	if err == nil {
 		err = plan.Apply(t.Context(), w.Objects)
 	}
-	if other, _ := w.pool("other"); err != nil || len(plan.Blocks) != 1 || plan.Blocks[0].Node != "n1" || len(other.Reserved) != 1 {
+	if other, _ := w.pool("other"); err != nil || len(plan.Blocks) != 1 || plan.Blocks[0].Node != "n1" ||
+		len(other.Reserved) != 1 {
 		t.Errorf("import: %v %+v %+v", err, plan, other)
 	}
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.245.9.0/24")}
 	change, err := Reserve(t.Context(), w.Objects, "printers", "printers", ranges, w.now)
-	if other, _ := w.pool("other"); err != nil || len(change.Done) != 1 || !strings.Contains(excluded(other), "10.245.9.0/24 AddressReservation printers") {
+	if other, _ := w.pool("other"); err != nil || len(change.Done) != 1 ||
+		!strings.Contains(excluded(other), "10.245.9.0/24 AddressReservation printers") {
 		t.Errorf("reserve: %v %+v %s", err, change, excluded(other))
 	}
 	change, err = Release(t.Context(), w.Objects, append(ranges, netip.MustParsePrefix("10.245.0.0/32")), w.now)
-	if other, _ := w.pool("other"); err != nil || len(change.Done) != 2 || strings.Contains(excluded(other), "10.245.9") || len(other.Reserved) != 0 {
+	if other, _ := w.pool("other"); err != nil || len(change.Done) != 2 || strings.Contains(excluded(other), "10.245.9") ||
+		len(other.Reserved) != 0 {
 		t.Errorf("release: %v %+v %+v", err, change, other)
 	}
 }
@@ -174,7 +192,10 @@ func leading(t *testing.T, w *world) {
 // refused: the server keeps people from what would give an address twice.
 func refused(t *testing.T, w *world) {
 	t.Helper()
-	p := model.AddressPool{Name: "cut", AssignmentMode: model.AssignManual, Regions: []model.AddressRegion{{CIDR: netip.MustParsePrefix("10.1.0.0/16"), BlockSize: 26}}}
+	p := model.AddressPool{
+		Name: "cut", AssignmentMode: model.AssignManual,
+		Regions: []model.AddressRegion{{CIDR: netip.MustParsePrefix("10.1.0.0/16"), BlockSize: 26}},
+	}
 	o, err := store.AddressPoolObject(store.Object{}, p)
 	if err == nil {
 		o, err = w.Create(t.Context(), store.AddressPools(), o)
@@ -189,7 +210,9 @@ func refused(t *testing.T, w *world) {
 		"one of the cluster's network cannot be changed": func(p *model.AddressPool) { p.AssignmentMode = "" },
 		`Unsupported value: "geneve"`:                    func(p *model.AddressPool) { p.Encapsulation.Kind = "geneve" },
 		"spec.maxBlocksPerNode":                          func(p *model.AddressPool) { p.MaxBlocks = -1 },
-		`Unsupported value: "Pods"`:                      func(p *model.AddressPool) { p.AllowedUses = []model.AddressUse{"Pods"} },
+		`Unsupported value: "Pods"`: func(p *model.AddressPool) {
+			p.AllowedUses = []model.AddressUse{"Pods"}
+		},
 	} {
 		changed := p
 		change(&changed)

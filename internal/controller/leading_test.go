@@ -45,8 +45,8 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestLease: one leads; another one takes over when the first is silent for long enough by its own clock, however wrong the first
-// one's clock is.
+// TestLease: one leads; another one takes over when the first is silent for long enough by its own clock, however wrong
+// the first one's clock is.
 func TestLease(t *testing.T) {
 	w := newWorld(t, "")
 	a, b := lease{objects: w.Objects, me: "a"}, lease{objects: w.Objects, me: "b"}

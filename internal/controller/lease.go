@@ -24,8 +24,8 @@ func leases() store.Kind {
 	return store.Kind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease", Resource: "leases", Namespaced: true}
 }
 
-// lease is this agent's view of the Lease. Whether its holder lives is told by its changes, as this agent's own clock has it:
-// clocks of two nodes are never compared.
+// lease is this agent's view of the Lease. Whether its holder lives is told by its changes, as this agent's own clock
+// has it: clocks of two nodes are never compared.
 type lease struct {
 	objects store.Objects
 	me      string
@@ -39,7 +39,8 @@ type leaseSpec struct {
 	Transitions int    `json:"leaseTransitions"`
 }
 
-// hold renews the Lease, or takes it when it is nobody's or was not renewed for so long, and tells whether it is this agent's.
+// hold renews the Lease, or takes it when it is nobody's or was not renewed for so long, and tells whether it is this
+// agent's.
 func (l *lease) hold(ctx context.Context, now time.Time, long time.Duration) (bool, error) {
 	key := leases().Key(leaseNamespace, leaseName)
 	o, err := l.objects.Get(ctx, leases(), key)
@@ -65,7 +66,8 @@ func (l *lease) hold(ctx context.Context, now time.Time, long time.Duration) (bo
 		if spec == nil {
 			spec = map[string]any{}
 		}
-		spec["holderIdentity"], spec["renewTime"], spec["leaseDurationSeconds"] = l.me, now.UTC().Format(microTime), int(max(long, time.Second)/time.Second)
+		spec["holderIdentity"], spec["renewTime"], spec["leaseDurationSeconds"] = l.me, now.UTC().Format(microTime),
+			int(max(long, time.Second)/time.Second)
 		if took {
 			spec["acquireTime"], spec["leaseTransitions"] = spec["renewTime"], is.Spec.Transitions+1
 		}
@@ -82,9 +84,11 @@ func (l *lease) hold(ctx context.Context, now time.Time, long time.Duration) (bo
 func (l *lease) make(ctx context.Context, key store.Key, now time.Time, long time.Duration) (bool, error) {
 	text := now.UTC().Format(microTime)
 	raw, err := json.Marshal(map[string]any{
-		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"namespace": key.Namespace, "name": key.Name},
+		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+		"metadata": map[string]any{"namespace": key.Namespace, "name": key.Name},
 		"spec": map[string]any{
-			"holderIdentity": l.me, "acquireTime": text, "renewTime": text, "leaseDurationSeconds": int(max(long, time.Second) / time.Second), "leaseTransitions": 0,
+			"holderIdentity": l.me, "acquireTime": text, "renewTime": text,
+			"leaseDurationSeconds": int(max(long, time.Second) / time.Second), "leaseTransitions": 0,
 		},
 	})
 	if err != nil {

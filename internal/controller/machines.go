@@ -13,12 +13,12 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// doubted is for how long a virtual machine must have been missing for its addresses to be free: a server that starts does not know
-// everything.
+// doubted is for how long a virtual machine must have been missing for its addresses to be free: a server that starts
+// does not know everything.
 const doubted = time.Minute
 
-// machines deletes the claims of virtual machines that are gone. A server that knows whose a claim is does that by itself; such
-// claims are looked at seldom.
+// machines deletes the claims of virtual machines that are gone. A server that knows whose a claim is does that by
+// itself; such claims are looked at seldom.
 func (c *Controller) machines(ctx context.Context, all bool) error {
 	claims, err := c.cfg.Objects.List(ctx, store.AddressClaims())
 	if err != nil && !errors.Is(err, store.ErrNotFound) {

@@ -14,11 +14,14 @@ import (
 )
 
 func machine(kind, name, uid string) string {
-	return fmt.Sprintf("---\napiVersion: kubevirt.io/v1\nkind: %s\nmetadata: {name: %s, namespace: shop, uid: %q}\n", kind, name, uid)
+	return fmt.Sprintf("---\napiVersion: kubevirt.io/v1\nkind: %s\nmetadata: {name: %s, namespace: shop, uid: %q}\n",
+		kind, name, uid)
 }
 
 func promised(name, machine string) string {
-	return fmt.Sprintf("---\napiVersion: weft.dev/v1alpha1\nkind: AddressClaim\nmetadata: {name: %s, namespace: shop}\nspec: {virtualMachine: %s}\n", name, machine)
+	return fmt.Sprintf(
+		"---\napiVersion: weft.dev/v1alpha1\nkind: AddressClaim\nmetadata: {name: %s, namespace: shop}\nspec: {virtualMachine: %s}\n", name, machine,
+	)
 }
 
 // TestMachinesThatAreGone: their claims are deleted when they were missing for a while; nobody else's are.

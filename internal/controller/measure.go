@@ -28,19 +28,24 @@ func Measure(m *metrics.Metrics, c *Controller) {
 		}
 		return 0
 	}))
-	m.Gauges("weft_pool_addresses", "All addresses of the pool.", "pool", of(func(p PoolReport) float64 { return p.Addresses }))
-	m.Gauges("weft_pool_blocks", "Blocks of the pool that nodes have.", "pool", of(func(p PoolReport) float64 { return float64(p.Blocks) }))
-	m.Gauges("weft_pool_addresses_claimed", "Addresses in blocks that nodes have.", "pool", of(func(p PoolReport) float64 { return p.Claimed }))
-	m.Gauges("weft_pool_addresses_reserved", "Addresses that are reserved one by one.", "pool", of(func(p PoolReport) float64 { return float64(p.Reserved) }))
-	m.Gauges("weft_pool_findings", "What the last comparison of blocks, reservations, nodes and pods found.", "pool", func() map[string]float64 {
-		out := map[string]float64{}
-		r, _ := c.Report()
-		for _, p := range r.Pools {
-			out[p.Name] = 0
-		}
-		for _, f := range r.Findings {
-			out[f.Pool]++
-		}
-		return out
-	})
+	m.Gauges("weft_pool_addresses", "All addresses of the pool.", "pool",
+		of(func(p PoolReport) float64 { return p.Addresses }))
+	m.Gauges("weft_pool_blocks", "Blocks of the pool that nodes have.", "pool",
+		of(func(p PoolReport) float64 { return float64(p.Blocks) }))
+	m.Gauges("weft_pool_addresses_claimed", "Addresses in blocks that nodes have.", "pool",
+		of(func(p PoolReport) float64 { return p.Claimed }))
+	m.Gauges("weft_pool_addresses_reserved", "Addresses that are reserved one by one.", "pool",
+		of(func(p PoolReport) float64 { return float64(p.Reserved) }))
+	m.Gauges("weft_pool_findings", "What the last comparison of blocks, reservations, nodes and pods found.", "pool",
+		func() map[string]float64 {
+			out := map[string]float64{}
+			r, _ := c.Report()
+			for _, p := range r.Pools {
+				out[p.Name] = 0
+			}
+			for _, f := range r.Findings {
+				out[f.Pool]++
+			}
+			return out
+		})
 }

@@ -41,9 +41,11 @@ type Migrant struct {
 // Done tells whether nothing is left in the old pool.
 func (m Migration) Done() bool { return len(m.Pods) == 0 && m.Blocks == 0 && m.Reserved == 0 }
 
-// Migrate has a pool give nothing further, and says which pods still have addresses of it: made anew they get some of the other
-// pool. A dry run writes nothing; with remove the old pool goes when nothing is left.
-func Migrate(ctx context.Context, objects store.Objects, from, to string, dry, remove bool, now time.Time) (Migration, error) {
+// Migrate has a pool give nothing further, and says which pods still have addresses of it: made anew they get some of
+// the other pool. A dry run writes nothing; with remove the old pool goes when nothing is left.
+func Migrate(
+	ctx context.Context, objects store.Objects, from, to string, dry, remove bool, now time.Time,
+) (Migration, error) {
 	m := Migration{From: from, To: to, Pods: []Migrant{}}
 	s, err := look(ctx, objects, now)
 	if err != nil {
@@ -86,8 +88,8 @@ func Migrate(ctx context.Context, objects store.Objects, from, to string, dry, r
 	return m, nil
 }
 
-// removePool deletes the old pool as it was seen. Nodes may have claimed blocks of it until it was disabled: so they are counted
-// once more.
+// removePool deletes the old pool as it was seen. Nodes may have claimed blocks of it until it was disabled: so they
+// are counted once more.
 func (s *scene) removePool(ctx context.Context, m *Migration) error {
 	later, err := look(ctx, s.objects, s.now)
 	if err != nil {
@@ -118,7 +120,8 @@ func (s *scene) migratable(from, to string) error {
 			return model.Faultf(model.CodeInvalidConf, "`weft ipam show` lists the pools", "there is no pool %q", name)
 		}
 		if !p.OfCluster() {
-			return model.Faultf(model.CodeInvalidConf, "name the other pool in that network's configuration, then make its pods anew",
+			return model.Faultf(
+				model.CodeInvalidConf, "name the other pool in that network's configuration, then make its pods anew",
 				"pool %q is not one of the cluster's network", name)
 		}
 	}
@@ -126,7 +129,8 @@ func (s *scene) migratable(from, to string) error {
 		return model.Faultf(model.CodeInvalidConf, "name another pool behind --to", "pool %q is the pool itself", to)
 	}
 	if at := annotation(s.pools[from], From); at != "" {
-		return model.Faultf(model.CodeInvalidConf, fmt.Sprintf("disable it there, or make it weft's own: kubectl annotate addresspool %s %s-", from, From),
+		return model.Faultf(model.CodeInvalidConf,
+			fmt.Sprintf("disable it there, or make it weft's own: kubectl annotate addresspool %s %s-", from, From),
 			"pool %q follows Calico's (%s)", from, at)
 	}
 	all := s.sorted()
@@ -135,12 +139,15 @@ func (s *scene) migratable(from, to string) error {
 	}
 	for _, v6 := range []bool{false, true} {
 		has := func(name string) bool {
-			return slices.ContainsFunc(s.specs[name].Regions, func(r model.AddressRegion) bool { return r.CIDR.Addr().Is6() == v6 })
+			return slices.ContainsFunc(s.specs[name].Regions, func(r model.AddressRegion) bool {
+				return r.CIDR.Addr().Is6() == v6
+			})
 		}
 		if has(from) && !has(to) && !slices.ContainsFunc(all, func(p model.AddressPool) bool {
 			return p.Name != from && p.AssignmentMode == model.AssignAutomatic && !p.Disabled && has(p.Name)
 		}) {
-			return model.Faultf(model.CodeInvalidConf, "add a region of that family to it", "pool %q has no %s addresses, and pool %q has", to, family(v6), from)
+			return model.Faultf(model.CodeInvalidConf, "add a region of that family to it",
+				"pool %q has no %s addresses, and pool %q has", to, family(v6), from)
 		}
 	}
 	return nil

@@ -67,7 +67,8 @@ func lookCalico(ctx context.Context, objects store.Objects) (calicos, error) {
 				c.unreadC = true
 				continue
 			}
-			conf.MaxBlocks, conf.Cooldown = cmp.Or(conf.MaxBlocks, max(is.MaxBlocks, 0)), cmp.Or(conf.Cooldown, max(is.Cooldown, 0))
+			conf.MaxBlocks, conf.Cooldown = cmp.Or(conf.MaxBlocks, max(is.MaxBlocks, 0)),
+				cmp.Or(conf.Cooldown, max(is.Cooldown, 0))
 		}
 	}
 	for i := range c.pools {
@@ -103,8 +104,8 @@ func (c *calicos) reservation(o store.Object) {
 	c.excluded = append(c.excluded, ranges...)
 }
 
-// mirror makes AddressPools of Calico's pools, the oldest first, and lets those go whose pool is gone. Where all of Calico's
-// pools are gone, Calico is, or its kinds for a moment: then the pools stay as they are.
+// mirror makes AddressPools of Calico's pools, the oldest first, and lets those go whose pool is gone. Where all of
+// Calico's pools are gone, Calico is, or its kinds for a moment: then the pools stay as they are.
 func (s *scene) mirror(ctx context.Context, c calicos) {
 	fresh := false
 	for _, p := range c.pools {
@@ -134,7 +135,8 @@ func (s *scene) mirror(ctx context.Context, c calicos) {
 			s.disable(ctx, name)
 			continue
 		}
-		if err := s.objects.Delete(ctx, store.AddressPools(), o.Key, o.Version); err != nil && !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrNotFound) {
+		if err := s.objects.Delete(ctx, store.AddressPools(), o.Key, o.Version); err != nil &&
+			!errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrNotFound) {
 			s.problems = append(s.problems, fmt.Errorf("pool %s: %w", name, err))
 			continue
 		}

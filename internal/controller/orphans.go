@@ -12,15 +12,18 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// orphans marks the blocks of nodes that have had no object for long enough, so that others may take them over, and takes the mark
-// back where the node is there again. That a node does not answer is no reason: its pods may well be alive.
+// orphans marks the blocks of nodes that have had no object for long enough, so that others may take them over, and
+// takes the mark back where the node is there again. That a node does not answer is no reason: its pods may well be
+// alive.
 func (c *Controller) orphans(ctx context.Context) error {
 	now := c.cfg.Now()
 	if !c.looked.IsZero() && now.Sub(c.looked) < c.cfg.Gone/5 { // all nodes are a long list
 		return nil
 	}
 	nodes := map[string]bool{}
-	if err := store.Each(ctx, c.cfg.Objects, store.Nodes(), func(o store.Object) { nodes[o.Key.Name] = true }); err != nil {
+	if err := store.Each(ctx, c.cfg.Objects, store.Nodes(), func(o store.Object) {
+		nodes[o.Key.Name] = true
+	}); err != nil {
 		return fmt.Errorf("list of nodes: %w", err)
 	}
 	c.looked = now
@@ -58,7 +61,8 @@ func (c *Controller) orphans(ctx context.Context) error {
 		}
 		switch {
 		case err == nil && gone:
-			c.cfg.Log.Warn("block of a node that is gone: others may take it over", "pool", b.Pool, "block", b.CIDR.String(), "node", b.Node)
+			c.cfg.Log.Warn("block of a node that is gone: others may take it over", "pool", b.Pool, "block", b.CIDR.String(),
+				"node", b.Node)
 		case err != nil && !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrNotFound):
 			errs = append(errs, fmt.Errorf("%s: %w", o.Key, err))
 		}

@@ -20,7 +20,9 @@ type busy struct {
 	before func()
 }
 
-func (b *busy) CompareAndSwap(ctx context.Context, kind store.Kind, version string, next store.Object) (store.Object, error) {
+func (b *busy) CompareAndSwap(
+	ctx context.Context, kind store.Kind, version string, next store.Object,
+) (store.Object, error) {
 	if kind == store.AddressPools() && b.times > 0 {
 		b.times--
 		b.before()
@@ -52,8 +54,8 @@ func (w *world) touch() {
 	}
 }
 
-// TestReserveWhileOthersWrite: a reservation is in force when the answer comes, also when somebody else was faster with the
-// pool. Where others are always faster, the answer says that it is not in force yet.
+// TestReserveWhileOthersWrite: a reservation is in force when the answer comes, also when somebody else was faster with
+// the pool. Where others are always faster, the answer says that it is not in force yet.
 func TestReserveWhileOthersWrite(t *testing.T) {
 	w := newWorld(t, onePool)
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.9.0.16/28")}
@@ -82,8 +84,9 @@ spec: {assignmentMode: Automatic, regions: [{cidr: 10.10.0.0/24, blockSize: 28}]
 `)
 	claimed := false
 	claim := func() {
-		o, err := store.NewObject([]byte(`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressBlock","metadata":{"name":"pods-10-9-0-0-28"},` +
-			`"spec":{"pool":"pods","cidr":"10.9.0.0/28","node":"a"}}`))
+		o, err := store.NewObject(
+			[]byte(`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressBlock","metadata":{"name":"pods-10-9-0-0-28"},` +
+				`"spec":{"pool":"pods","cidr":"10.9.0.0/28","node":"a"}}`))
 		if err == nil && !claimed {
 			_, err = w.Objects.Create(t.Context(), store.AddressBlocks(), o)
 			claimed = true

@@ -39,8 +39,8 @@ func (c *Controller) hear(ctx context.Context) {
 	}
 }
 
-// requests grants what agents ask for about pools, and reports whether one of them gives addresses of the cluster's network, by which
-// Calico's pools are to be followed: such a request stays.
+// requests grants what agents ask for about pools, and reports whether one of them gives addresses of the cluster's
+// network, by which Calico's pools are to be followed: such a request stays.
 func (c *Controller) requests(ctx context.Context) (follow bool, err error) {
 	all, err := list(ctx, c.cfg.Objects, store.AddressPoolRequests())
 	if err != nil {
@@ -70,9 +70,11 @@ func (c *Controller) requests(ctx context.Context) (follow bool, err error) {
 			continue
 		}
 		if err != nil {
-			c.cfg.Log.Warn("request of a node is refused", "node", r.Node, "pool", r.Pool, "claim", r.Claim, "pod", r.Pod, "err", err)
+			c.cfg.Log.Warn("request of a node is refused", "node", r.Node, "pool", r.Pool, "claim", r.Claim,
+				"pod", r.Pod, "err", err)
 		} else {
-			c.cfg.Log.Info("request of a node is granted", "node", r.Node, "pool", r.Pool, "range", r.CIDR.String(), "claim", r.Claim, "pod", r.Pod)
+			c.cfg.Log.Info("request of a node is granted", "node", r.Node, "pool", r.Pool, "range", r.CIDR.String(),
+				"claim", r.Claim, "pod", r.Pod)
 		}
 		err = c.cfg.Objects.Delete(ctx, store.AddressPoolRequests(), o.Key, o.Version)
 		if err != nil && !errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrConflict) {
@@ -106,14 +108,17 @@ func (c *Controller) makePools(ctx context.Context) error {
 	return err
 }
 
-// MakePools makes those of the pools that are wanted and not there, and gives those that it made. What is there stays as people have
-// changed it, and no pool is made that has addresses of another one of the cluster's network.
-func MakePools(ctx context.Context, objects store.Objects, want, have []model.AddressPool) (made []model.AddressPool, err error) {
+// MakePools makes those of the pools that are wanted and not there, and gives those that it made. What is there stays
+// as people have changed it, and no pool is made that has addresses of another one of the cluster's network.
+func MakePools(
+	ctx context.Context, objects store.Objects, want, have []model.AddressPool,
+) (made []model.AddressPool, err error) {
 	var errs []error
 	for _, p := range want {
 		there, inTheWay := FindPool(have, p)
 		if inTheWay != "" {
-			errs = append(errs, fmt.Errorf("pool %s is not made: the pool %s has addresses of %s", p.Name, inTheWay, p.Regions[0].CIDR))
+			errs = append(errs,
+				fmt.Errorf("pool %s is not made: the pool %s has addresses of %s", p.Name, inTheWay, p.Regions[0].CIDR))
 		}
 		if there || inTheWay != "" {
 			continue

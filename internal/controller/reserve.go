@@ -27,7 +27,9 @@ type Change struct {
 }
 
 // Reserve makes an AddressReservation, and has it in force in the pools before it returns.
-func Reserve(ctx context.Context, objects store.Objects, name, what string, ranges []netip.Prefix, now time.Time) (Change, error) {
+func Reserve(
+	ctx context.Context, objects store.Objects, name, what string, ranges []netip.Prefix, now time.Time,
+) (Change, error) {
 	c := Change{Done: []string{}, Pools: []string{}, Held: []string{}}
 	s, err := look(ctx, objects, now)
 	if err != nil {
@@ -41,7 +43,8 @@ func Reserve(ctx context.Context, objects store.Objects, name, what string, rang
 	for _, r := range ranges {
 		pools := s.having(r)
 		if len(pools) == 0 {
-			return c, model.Faultf(model.CodeInvalidConf, "see the pools in `weft ipam show`", "%s is outside every pool", short(r))
+			return c, model.Faultf(model.CodeInvalidConf, "see the pools in `weft ipam show`",
+				"%s is outside every pool", short(r))
 		}
 		c.Pools = append(c.Pools, pools...)
 		texts = append(texts, short(r))
@@ -55,9 +58,11 @@ func Reserve(ctx context.Context, objects store.Objects, name, what string, rang
 	}
 	switch {
 	case errors.Is(err, store.ErrExists):
-		return c, model.Faultf(model.CodeExists, "choose another --name, or release that one first", "AddressReservation %s exists already", name)
+		return c, model.Faultf(model.CodeExists, "choose another --name, or release that one first",
+			"AddressReservation %s exists already", name)
 	case errors.Is(err, store.ErrNotFound):
-		return c, model.Faultf(model.CodeNotAvailable, "install the definitions of deploy/crds first", "AddressReservation %s: %w", name, err)
+		return c, model.Faultf(model.CodeNotAvailable, "install the definitions of deploy/crds first",
+			"AddressReservation %s: %w", name, err)
 	case err != nil:
 		return c, fmt.Errorf("AddressReservation %s: %w", name, err)
 	}
@@ -68,8 +73,8 @@ func Reserve(ctx context.Context, objects store.Objects, name, what string, rang
 // tries is how often pools that others write at the same time are looked at anew.
 const tries = 5
 
-// enforce has what reservations say in all pools. Agents write pools, too, when they ask for blocks of others: who was overtaken
-// by one of them looks again, for the caller may only answer when the pools know.
+// enforce has what reservations say in all pools. Agents write pools, too, when they ask for blocks of others: who was
+// overtaken by one of them looks again, for the caller may only answer when the pools know.
 func enforce(ctx context.Context, objects store.Objects, now time.Time) error {
 	var overtaken []string
 	for range tries {
@@ -85,7 +90,8 @@ func enforce(ctx context.Context, objects store.Objects, now time.Time) error {
 		}
 	}
 	return model.Faultf(model.CodeTryAgain, "the controller goes on with it; `weft ipam show` tells when it is done",
-		"the reservations are written, but not in force yet: others write at the same time to pool %s", strings.Join(overtaken, ", "))
+		"the reservations are written, but not in force yet: others write at the same time to pool %s",
+		strings.Join(overtaken, ", "))
 }
 
 // short is an address, or a prefix.
@@ -126,7 +132,8 @@ func sortedAddrs[V any](m map[netip.Addr]V) []netip.Addr {
 	return out
 }
 
-// Release takes reservations back: of people, and of an import. What a pod has is not released here: it would be given twice.
+// Release takes reservations back: of people, and of an import. What a pod has is not released here: it would be given
+// twice.
 func Release(ctx context.Context, objects store.Objects, ranges []netip.Prefix, now time.Time) (Change, error) {
 	c := Change{Done: []string{}, Pools: []string{}, Held: []string{}}
 	s, err := look(ctx, objects, now)
@@ -159,7 +166,8 @@ func (s *scene) releasable(pods audit.Pods, r netip.Prefix) error {
 				continue
 			}
 			if names := pods.Having(have.Addr); len(names) > 0 {
-				return model.Faultf(model.CodeInvalidConf, "delete the pod: then its address is free", "address %s is pod %s's", have.Addr, strings.Join(names, ", "))
+				return model.Faultf(model.CodeInvalidConf, "delete the pod: then its address is free", "address %s is pod %s's",
+					have.Addr, strings.Join(names, ", "))
 			}
 			return nil
 		}
@@ -171,13 +179,16 @@ func (s *scene) releasable(pods audit.Pods, r netip.Prefix) error {
 	}
 	for _, have := range s.excluded {
 		if have.CIDR.Overlaps(r) {
-			return model.Faultf(model.CodeInvalidConf, "release "+short(have.CIDR)+", or edit that object", "%s is a part of %s, which %s keeps back", short(r), have.CIDR, have.By)
+			return model.Faultf(model.CodeInvalidConf, "release "+short(have.CIDR)+", or edit that object",
+				"%s is a part of %s, which %s keeps back", short(r), have.CIDR, have.By)
 		}
 	}
 	if names := pods.Having(r.Addr()); len(names) > 0 && r.IsSingleIP() {
-		return model.Faultf(model.CodeInvalidConf, "delete the pod: then its address is free", "address %s is pod %s's", r.Addr(), strings.Join(names, ", "))
+		return model.Faultf(model.CodeInvalidConf, "delete the pod: then its address is free", "address %s is pod %s's",
+			r.Addr(), strings.Join(names, ", "))
 	}
-	return model.Faultf(model.CodeInvalidConf, "`weft ipam show ADDRESS` tells about an address", "%s is not reserved", short(r))
+	return model.Faultf(model.CodeInvalidConf, "`weft ipam show ADDRESS` tells about an address",
+		"%s is not reserved", short(r))
 }
 
 // release takes a range out of the reservations, or an address out of the pools.
@@ -238,7 +249,9 @@ func (s *scene) shrink(ctx context.Context, o store.Object, texts []any) error {
 }
 
 // editPool writes a pool for people: they are told when somebody was faster.
-func editPool(ctx context.Context, objects store.Objects, o store.Object, spec model.AddressPool) (store.Object, error) {
+func editPool(
+	ctx context.Context, objects store.Objects, o store.Object, spec model.AddressPool,
+) (store.Object, error) {
 	next, err := store.AddressPoolObject(o, spec)
 	if err == nil {
 		next, err = objects.CompareAndSwap(ctx, store.AddressPools(), o.Version, next)

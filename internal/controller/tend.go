@@ -26,7 +26,8 @@ type scene struct {
 	specs   map[string]model.AddressPool
 	broken  map[string]error // pools that cannot be understood
 	blocks  []model.AddressBlock
-	// excluded are the ranges of all reservations; unread are reservations that cannot be understood: what pools have of these stays.
+	// excluded are the ranges of all reservations; unread are reservations that cannot be understood: what pools have of
+	// these stays.
 	excluded []model.ExcludedRange
 	unread   map[string]bool
 	problems []error
@@ -36,8 +37,9 @@ type scene struct {
 	follows bool
 }
 
-// Tend does once what is to be done about pools, but for the comparison with pods, and gives the pools in numbers. Calico's
-// pools are followed where weft gives the addresses of the cluster's network; beside a Calico that does, they are Calico's.
+// Tend does once what is to be done about pools, but for the comparison with pods, and gives the pools in numbers.
+// Calico's pools are followed where weft gives the addresses of the cluster's network; beside a Calico that does, they
+// are Calico's.
 func Tend(ctx context.Context, objects store.Objects, now time.Time, followCalico bool) ([]PoolReport, error) {
 	s, err := tend(ctx, objects, now, followCalico)
 	if err != nil {
@@ -76,7 +78,8 @@ func tend(ctx context.Context, objects store.Objects, now time.Time, followCalic
 // look reads pools, blocks and reservations.
 func look(ctx context.Context, objects store.Objects, now time.Time) (*scene, error) {
 	s := &scene{
-		objects: objects, now: now, pools: map[string]store.Object{}, specs: map[string]model.AddressPool{}, broken: map[string]error{},
+		objects: objects, now: now, pools: map[string]store.Object{}, specs: map[string]model.AddressPool{},
+		broken: map[string]error{},
 		unread: map[string]bool{},
 	}
 	pools, err := list(ctx, objects, store.AddressPools())
@@ -225,7 +228,9 @@ func (s *scene) report() []PoolReport {
 	conditions := model.PoolConditions(s.sorted())
 	var out []PoolReport
 	for _, p := range s.sorted() {
-		r := PoolReport{Name: p.Name, Allocatable: conditions[p.Name].True, Reserved: len(p.Reserved), Excluded: len(p.Excluded)}
+		r := PoolReport{
+			Name: p.Name, Allocatable: conditions[p.Name].True, Reserved: len(p.Reserved), Excluded: len(p.Excluded),
+		}
 		for _, region := range p.Regions {
 			r.Addresses += size(region.CIDR)
 		}

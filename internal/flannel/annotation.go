@@ -23,8 +23,8 @@ type Keys struct {
 	DataV6     string // backend-v6-data
 	PublicIP   string // public-ip
 	PublicIPv6 string // public-ipv6
-	// Not flannel's: what a node of weft says of its end of VXLAN tunnels where backend-data does not. They begin as the others do, since that is
-	// what an agent may write to its node.
+	// Not flannel's: what a node of weft says of its end of VXLAN tunnels where backend-data does not. They begin as the
+	// others do, since that is what an agent may write to its node.
 	Vtep   string // weft-vtep
 	VtepV6 string // weft-v6-vtep
 	// Written by administrators: the address that is to be published, and the address that the node has for others.
@@ -36,8 +36,8 @@ type Keys struct {
 
 var annotationPrefix = regexp.MustCompile(`^(?:[a-z0-9_-]+\.)+[a-z0-9_-]+/(?:[a-z0-9._-]+-)?$`)
 
-// KeysOf gives the names under a prefix. One without a slash is a domain; behind a slash names may begin alike, and a "-"
-// is put there where it is missing.
+// KeysOf gives the names under a prefix. One without a slash is a domain; behind a slash names may begin alike, and a
+// "-" is put there where it is missing.
 func KeysOf(prefix string) (Keys, error) {
 	p := prefix
 	if !strings.Contains(p, "/") {
@@ -47,7 +47,9 @@ func KeysOf(prefix string) (Keys, error) {
 		p += "-"
 	}
 	if !annotationPrefix.MatchString(p) {
-		return Keys{}, model.Faultf(model.CodeInvalidConf, "write a domain in lower case, or domain/beginning: flannel.alpha.coreos.com", "kube-annotation-prefix %q begins no annotation", prefix)
+		return Keys{}, model.Faultf(model.CodeInvalidConf,
+			"write a domain in lower case, or domain/beginning: flannel.alpha.coreos.com",
+			"kube-annotation-prefix %q begins no annotation", prefix)
 	}
 	return keysUnder(p), nil
 }
@@ -65,8 +67,9 @@ func keysUnder(p string) Keys {
 	return Keys{
 		Managed: p + "kube-subnet-manager", Type: p + "backend-type", Data: p + "backend-data", DataV6: p + "backend-v6-data",
 		Vtep: p + "weft-vtep", VtepV6: p + "weft-v6-vtep",
-		PublicIP: p + "public-ip", PublicIPv6: p + "public-ipv6", Overwrite: p + "public-ip-overwrite", OverwriteV6: p + "public-ipv6-overwrite",
-		NodeIP: p + "node-public-ip", NodeIPv6: p + "node-public-ipv6",
+		PublicIP: p + "public-ip", PublicIPv6: p + "public-ipv6", Overwrite: p + "public-ip-overwrite",
+		OverwriteV6: p + "public-ipv6-overwrite",
+		NodeIP:      p + "node-public-ip", NodeIPv6: p + "node-public-ipv6",
 	}
 }
 
@@ -75,7 +78,9 @@ func (k Keys) Read(annotations map[string]string) (*model.Published, error) {
 	if annotations[k.Managed] != "true" {
 		return nil, nil
 	}
-	p := &model.Published{Backend: annotations[k.Type], Data: data(annotations[k.Data]), DataV6: data(annotations[k.DataV6])}
+	p := &model.Published{
+		Backend: annotations[k.Type], Data: data(annotations[k.Data]), DataV6: data(annotations[k.DataV6]),
+	}
 	for _, key := range []string{k.PublicIP, k.PublicIPv6} {
 		text := annotations[key]
 		if text == "" {
@@ -83,13 +88,15 @@ func (k Keys) Read(annotations map[string]string) (*model.Published, error) {
 		}
 		a, err := netip.ParseAddr(text)
 		if err != nil || a.Zone() != "" || a.Unmap().Is4() != (key == k.PublicIP) {
-			return nil, model.Faultf(model.CodeInvalidConf, "correct the annotation; the node's daemon writes it when it starts", "annotation %s %q is no address of its family", key, text)
+			return nil, model.Faultf(model.CodeInvalidConf, "correct the annotation; the node's daemon writes it when it starts",
+				"annotation %s %q is no address of its family", key, text)
 		}
 		p.Addrs = append(p.Addrs, a.Unmap())
 	}
 	for key, text := range map[string]string{k.Data: p.Data, k.DataV6: p.DataV6} {
 		if text != "" && !json.Valid([]byte(text)) {
-			return nil, model.Faultf(model.CodeInvalidConf, "correct the annotation; the node's daemon writes it when it starts", "annotation %s %q is no JSON", key, short([]byte(text)))
+			return nil, model.Faultf(model.CodeInvalidConf, "correct the annotation; the node's daemon writes it when it starts",
+				"annotation %s %q is no JSON", key, short([]byte(text)))
 		}
 	}
 	return p, nil
@@ -145,8 +152,8 @@ func (k Keys) Write(p model.Published, have map[string]string) map[string]string
 	return out
 }
 
-// Public is what a node is to publish instead of its underlay's addresses, by its annotations: one that overwrites comes
-// before one that the node has for others.
+// Public is what a node is to publish instead of its underlay's addresses, by its annotations: one that overwrites
+// comes before one that the node has for others.
 func (k Keys) Public(annotations map[string]string) ([]netip.Addr, error) {
 	var out []netip.Addr
 	for _, keys := range [][2]string{{k.Overwrite, k.NodeIP}, {k.OverwriteV6, k.NodeIPv6}} {
@@ -157,7 +164,8 @@ func (k Keys) Public(annotations map[string]string) ([]netip.Addr, error) {
 			}
 			a, err := netip.ParseAddr(text)
 			if err != nil || a.Zone() != "" || a.Unmap().Is4() != (keys[0] == k.Overwrite) {
-				return nil, model.Faultf(model.CodeInvalidConf, "correct the annotation, or take it away", "annotation %s %q is no address of its family", key, text)
+				return nil, model.Faultf(model.CodeInvalidConf, "correct the annotation, or take it away",
+					"annotation %s %q is no address of its family", key, text)
 			}
 			out = append(out, a.Unmap())
 			break
@@ -176,7 +184,8 @@ func (k Keys) External(annotations map[string]string) ([]netip.Addr, error) {
 		}
 		a, err := netip.ParseAddr(text)
 		if err != nil || a.Zone() != "" || a.Unmap().Is4() != (key == k.NodeIP) {
-			return nil, model.Faultf(model.CodeInvalidConf, "correct the annotation, or take it away", "annotation %s %q is no address of its family", key, text)
+			return nil, model.Faultf(model.CodeInvalidConf, "correct the annotation, or take it away",
+				"annotation %s %q is no address of its family", key, text)
 		}
 		out = append(out, a.Unmap())
 	}

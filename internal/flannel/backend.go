@@ -116,7 +116,8 @@ func parseBackend(raw json.RawMessage) (Backend, []model.Doubt, error) {
 	}
 	for i := range doubts {
 		if owner := optionOf(strings.TrimPrefix(doubts[i].Field, "Backend.")); owner != "" {
-			doubts[i].Msg = fmt.Sprintf("%s is an option of %s, and Backend.Type is %s: it is ignored", doubts[i].Field, owner, kind)
+			doubts[i].Msg = fmt.Sprintf("%s is an option of %s, and Backend.Type is %s: it is ignored",
+				doubts[i].Field, owner, kind)
 		}
 	}
 	return b, doubts, b.check()
@@ -144,7 +145,8 @@ func checkType(kind string) error {
 	case kind == "":
 		return model.Faultf(model.CodeInvalidConf, hint, "Backend.Type is missing")
 	case contains(foreign(), kind):
-		return model.Faultf(model.CodeUnsupportedField, "use wireguard where packets must be encrypted, vxlan otherwise", "Backend.Type %q is not supported", kind)
+		return model.Faultf(model.CodeUnsupportedField, "use wireguard where packets must be encrypted, vxlan otherwise",
+			"Backend.Type %q is not supported", kind)
 	}
 	for _, known := range Backends() {
 		if distance(strings.ToLower(kind), known) < 3 {
@@ -168,14 +170,17 @@ func (b Backend) check() error {
 	switch b.Type {
 	case "vxlan":
 		if b.MTU != 0 && b.MTU < 1280 {
-			return model.Faultf(model.CodeInvalidConf, "give the MTU of the nodes' network, at least 1280, or leave it out", "Backend.MTU %d leaves pods too little", b.MTU)
+			return model.Faultf(model.CodeInvalidConf, "give the MTU of the nodes' network, at least 1280, or leave it out",
+				"Backend.MTU %d leaves pods too little", b.MTU)
 		}
 	case "wireguard":
 		if !contains([]string{ModeSeparate, ModeAuto, ModeIPv4, ModeIPv6}, b.Mode) {
-			return model.Faultf(model.CodeInvalidConf, "known: separate, auto, ipv4, ipv6", "Backend.Mode %q is not known", b.Mode)
+			return model.Faultf(model.CodeInvalidConf, "known: separate, auto, ipv4, ipv6",
+				"Backend.Mode %q is not known", b.Mode)
 		}
 		if b.Mode == ModeSeparate && b.ListenPort == b.ListenPortV6 {
-			return model.Faultf(model.CodeInvalidConf, "choose another ListenPortV6, or Mode auto", "Backend.ListenPort and Backend.ListenPortV6 are both %d", b.ListenPort)
+			return model.Faultf(model.CodeInvalidConf, "choose another ListenPortV6, or Mode auto",
+				"Backend.ListenPort and Backend.ListenPortV6 are both %d", b.ListenPort)
 		}
 	}
 	return nil

@@ -50,7 +50,9 @@ func decode(path string, raw []byte, fields []field) ([]model.Doubt, error) {
 			continue
 		}
 		if seen[f.name] {
-			doubts = append(doubts, model.Doubt{Field: path + key, Msg: path + key + " is given twice", Hint: "the last one counts; take the others away"})
+			doubts = append(doubts, model.Doubt{
+				Field: path + key, Msg: path + key + " is given twice", Hint: "the last one counts; take the others away",
+			})
 		}
 		seen[f.name] = true
 		if bytes.Equal(value, []byte("null")) {
@@ -64,7 +66,8 @@ func decode(path string, raw []byte, fields []field) ([]model.Doubt, error) {
 		return nil, broken(path, err)
 	}
 	if dec.More() {
-		return nil, model.Faultf(model.CodeDecode, "leave one JSON object", "%s: something follows the closing brace", document(path))
+		return nil, model.Faultf(model.CodeDecode, "leave one JSON object", "%s: something follows the closing brace",
+			document(path))
 	}
 	return doubts, nil
 }
@@ -81,7 +84,8 @@ func broken(path string, err error) error {
 }
 
 func notObject(path string, raw []byte) error {
-	return model.Faultf(model.CodeDecode, "it must be one JSON object", "%s: %s is no JSON object", document(path), short(raw))
+	return model.Faultf(model.CodeDecode, "it must be one JSON object", "%s: %s is no JSON object",
+		document(path), short(raw))
 }
 
 func find(fields []field, key string) (field, bool) {
@@ -117,7 +121,8 @@ func (f field) set(path string, raw json.RawMessage) error {
 			return wrong("write a whole number, without quotes", "whole number")
 		}
 		if n < into.min || n > into.max {
-			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf("%d to %d are possible", into.min, into.max), "%s%s %d is out of range", path, f.name, n)
+			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf("%d to %d are possible", into.min, into.max),
+				"%s%s %d is out of range", path, f.name, n)
 		}
 		*into.into = n
 	case *netip.Prefix:
@@ -150,7 +155,10 @@ func short(raw []byte) string {
 
 // unknown is the doubt about a key that nobody reads.
 func unknown(path, key string, fields []field) model.Doubt {
-	d := model.Doubt{Field: path + key, Msg: fmt.Sprintf("key %q of %s is not known and is ignored", key, document(path)), Hint: "take it away"}
+	d := model.Doubt{
+		Field: path + key, Msg: fmt.Sprintf("key %q of %s is not known and is ignored", key, document(path)),
+		Hint: "take it away",
+	}
 	best := 3 // more letters that differ are another word
 	for _, f := range fields {
 		if n := distance(strings.ToLower(key), strings.ToLower(f.name)); n < best {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package flannel knows flannel's formats: its configuration (net-conf.json), what its nodes tell each other (node
-// annotations, leases in etcd), the subnet file and the rules. All of it is pure: texts become values, values become texts.
+// annotations, leases in etcd), the subnet file and the rules. All of it is pure: texts become values, values become
+// texts.
 //
 // # Vocabulary
 //

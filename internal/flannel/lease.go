@@ -84,8 +84,9 @@ func (l Lease) Value() []byte {
 	return b
 }
 
-// standIn is the PublicIP of a lease without IPv4. Flannel's own daemon writes 0.0.0.0 there, takes any lease with that value for
-// its own, and so the subnet of any other node with IPv6 alone. Nobody sends to the address: it is of 240.0.0.0/4, by the subnet.
+// standIn is the PublicIP of a lease without IPv4. Flannel's own daemon writes 0.0.0.0 there, takes any lease with that
+// value for its own, and so the subnet of any other node with IPv6 alone. Nobody sends to the address: it is of
+// 240.0.0.0/4, by the subnet.
 func standIn(p netip.Prefix) netip.Addr {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(p.String()))
@@ -93,11 +94,13 @@ func standIn(p netip.Prefix) netip.Addr {
 	return netip.AddrFrom4([4]byte{0xf0 | byte(n>>24)&0x0e, byte(n >> 16), byte(n >> 8), byte(n)})
 }
 
-// ParseLease reads a lease: the last part of its key, and its value. PublicIP says nothing where there is no IPv4 subnet.
+// ParseLease reads a lease: the last part of its key, and its value. PublicIP says nothing where there is no IPv4
+// subnet.
 func ParseLease(key string, value []byte) (Lease, error) {
 	var l Lease
 	bad := func(what string) error {
-		return model.Faultf(model.CodeDecode, "keys below subnets are as 10.5.34.0-24 or 10.5.34.0-24&fc00::-64", "subnet key %q: %s", key, what)
+		return model.Faultf(model.CodeDecode, "keys below subnets are as 10.5.34.0-24 or 10.5.34.0-24&fc00::-64",
+			"subnet key %q: %s", key, what)
 	}
 	v4, v6, dual := strings.Cut(key, "&")
 	var ok bool
@@ -116,9 +119,12 @@ func ParseLease(key string, value []byte) (Lease, error) {
 	}
 	var v leaseValue
 	if err := json.Unmarshal(value, &v); err != nil {
-		return l, model.Faultf(model.CodeDecode, "the node that owns it writes it anew when it starts", "value of subnet key %q: %w", key, err)
+		return l, model.Faultf(model.CodeDecode, "the node that owns it writes it anew when it starts",
+			"value of subnet key %q: %w", key, err)
 	}
-	l.Published = model.Published{Backend: v.BackendType, Data: data(string(v.BackendData)), DataV6: data(string(v.BackendV6Data))}
+	l.Published = model.Published{
+		Backend: v.BackendType, Data: data(string(v.BackendData)), DataV6: data(string(v.BackendV6Data)),
+	}
 	texts := []string{v.PublicIP}
 	if v.PublicIPv6 != nil {
 		texts = append(texts, *v.PublicIPv6)
@@ -129,7 +135,8 @@ func ParseLease(key string, value []byte) (Lease, error) {
 		case text == "" || text == "0.0.0.0" || text == "::", i == 0 && !l.Subnet.IsValid():
 			continue
 		case err != nil || a.Zone() != "" || a.Unmap().Is4() != (i == 0):
-			return l, model.Faultf(model.CodeDecode, "the node that owns it writes it anew when it starts", "value of subnet key %q: address %q is none of its family", key, text)
+			return l, model.Faultf(model.CodeDecode, "the node that owns it writes it anew when it starts",
+				"value of subnet key %q: address %q is none of its family", key, text)
 		}
 		l.Published.Addrs = append(l.Published.Addrs, a.Unmap())
 	}

@@ -28,8 +28,8 @@ var (
 	linkLocal6 = netip.MustParsePrefix("fe80::/10")
 )
 
-// ParseMasqAgent reads the configuration, which is YAML that somebody has made JSON of. An empty file is the default: nothing but link-local destinations keeps the
-// pod's address.
+// ParseMasqAgent reads the configuration, which is YAML that somebody has made JSON of. An empty file is the default:
+// nothing but link-local destinations keeps the pod's address.
 func ParseMasqAgent(text []byte) (MasqAgent, []model.Doubt, error) {
 	m := MasqAgent{Resync: time.Minute}
 	if len(bytes.TrimSpace(text)) == 0 {
@@ -38,7 +38,8 @@ func ParseMasqAgent(text []byte) (MasqAgent, []model.Doubt, error) {
 	var resync string
 	var cidrs json.RawMessage
 	doubts, err := decode("ip-masq-agent.", text, []field{
-		{"nonMasqueradeCIDRs", &cidrs}, {"masqLinkLocal", &m.MasqLinkLocal}, {"masqLinkLocalIPv6", &m.MasqLinkLocalV6}, {"resyncInterval", &resync},
+		{"nonMasqueradeCIDRs", &cidrs}, {"masqLinkLocal", &m.MasqLinkLocal}, {"masqLinkLocalIPv6", &m.MasqLinkLocalV6},
+		{"resyncInterval", &resync},
 	})
 	if err != nil {
 		return m, doubts, err
@@ -46,23 +47,27 @@ func ParseMasqAgent(text []byte) (MasqAgent, []model.Doubt, error) {
 	var list []string
 	if len(cidrs) > 0 {
 		if err := json.Unmarshal(cidrs, &list); err != nil {
-			return m, doubts, model.Faultf(model.CodeInvalidConf, `write for example ["10.0.0.0/8"]`, "ip-masq-agent.nonMasqueradeCIDRs %s is no list of prefixes", short(cidrs))
+			return m, doubts, model.Faultf(model.CodeInvalidConf, `write for example ["10.0.0.0/8"]`,
+				"ip-masq-agent.nonMasqueradeCIDRs %s is no list of prefixes", short(cidrs))
 		}
 	}
 	const most = 64 // as ip-masq-agent
 	if len(list) > most {
-		return m, doubts, model.Faultf(model.CodeInvalidConf, "join neighbouring prefixes", "ip-masq-agent.nonMasqueradeCIDRs has %d entries, %d are possible", len(list), most)
+		return m, doubts, model.Faultf(model.CodeInvalidConf, "join neighbouring prefixes",
+			"ip-masq-agent.nonMasqueradeCIDRs has %d entries, %d are possible", len(list), most)
 	}
 	for _, text := range list {
 		p, err := netip.ParsePrefix(text)
 		if err != nil || p != p.Masked() || p.Addr().Is4In6() {
-			return m, doubts, model.Faultf(model.CodeInvalidConf, `write for example "10.0.0.0/8"`, "ip-masq-agent.nonMasqueradeCIDRs %q is no prefix", text)
+			return m, doubts, model.Faultf(model.CodeInvalidConf, `write for example "10.0.0.0/8"`,
+				"ip-masq-agent.nonMasqueradeCIDRs %q is no prefix", text)
 		}
 		m.NonMasquerade = append(m.NonMasquerade, p)
 	}
 	if resync != "" {
 		if m.Resync, err = time.ParseDuration(resync); err != nil || m.Resync < time.Second {
-			return m, doubts, model.Faultf(model.CodeInvalidConf, `write for example "60s"`, "ip-masq-agent.resyncInterval %q is no duration of a second or more", resync)
+			return m, doubts, model.Faultf(model.CodeInvalidConf, `write for example "60s"`,
+				"ip-masq-agent.resyncInterval %q is no duration of a second or more", resync)
 		}
 	}
 	return m, doubts, nil

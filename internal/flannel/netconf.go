@@ -24,7 +24,8 @@ type NetConf struct {
 	Backend                      Backend
 }
 
-// ParseNetConf reads a configuration. The doubts are about what is allowed and hardly meant; an error names key and value.
+// ParseNetConf reads a configuration. The doubts are about what is allowed and hardly meant; an error names key and
+// value.
 func ParseNetConf(text []byte) (NetConf, []model.Doubt, error) {
 	c := NetConf{EnableIPv4: true}
 	var backend json.RawMessage
@@ -52,7 +53,10 @@ func ParseNetConf(text []byte) (NetConf, []model.Doubt, error) {
 	}
 	if backend == nil {
 		c.Backend = defaultBackend("udp")
-		doubts = append(doubts, model.Doubt{Field: "Backend", Msg: "Backend is not given, so it is udp, as with flannel", Hint: `write "Backend": {"Type": "vxlan"} for the faster one`})
+		doubts = append(doubts, model.Doubt{
+			Field: "Backend", Msg: "Backend is not given, so it is udp, as with flannel",
+			Hint: `write "Backend": {"Type": "vxlan"} for the faster one`,
+		})
 		return c, doubts, nil
 	}
 	c.Backend, more, err = parseBackend(backend)
@@ -62,7 +66,8 @@ func ParseNetConf(text []byte) (NetConf, []model.Doubt, error) {
 // families checks the networks against the families that are on, and takes away host bits.
 func (c *NetConf) families() ([]model.Doubt, error) {
 	if !c.EnableIPv4 && !c.EnableIPv6 {
-		return nil, model.Faultf(model.CodeInvalidConf, "leave one of them on", "EnableIPv4 false and EnableIPv6 false leave no network")
+		return nil, model.Faultf(model.CodeInvalidConf, "leave one of them on",
+			"EnableIPv4 false and EnableIPv6 false leave no network")
 	}
 	var doubts []model.Doubt
 	for _, f := range []struct {
@@ -77,15 +82,23 @@ func (c *NetConf) families() ([]model.Doubt, error) {
 		p := *f.prefix
 		switch {
 		case p.IsValid() && p.Addr().Is4() != f.v4:
-			return doubts, model.Faultf(model.CodeInvalidConf, "write for example "+f.example, "%s %q is of the other family", f.name, p)
+			return doubts, model.Faultf(model.CodeInvalidConf, "write for example "+f.example,
+				"%s %q is of the other family", f.name, p)
 		case f.on && !p.IsValid():
-			return doubts, model.Faultf(model.CodeInvalidConf, "write for example "+f.example, "%s is missing, and the family is on", f.name)
+			return doubts, model.Faultf(model.CodeInvalidConf, "write for example "+f.example,
+				"%s is missing, and the family is on", f.name)
 		case f.on && p.Bits() == 0:
-			return doubts, model.Faultf(model.CodeInvalidConf, "write for example "+f.example, "%s %q is everything there is", f.name, p)
+			return doubts, model.Faultf(model.CodeInvalidConf, "write for example "+f.example,
+				"%s %q is everything there is", f.name, p)
 		case !f.on && p.IsValid():
-			doubts = append(doubts, model.Doubt{Field: f.name, Msg: f.name + " is given, but its family is off", Hint: "set EnableIPv6 true, or take it away"})
+			doubts = append(doubts, model.Doubt{
+				Field: f.name, Msg: f.name + " is given, but its family is off", Hint: "set EnableIPv6 true, or take it away",
+			})
 		case p.IsValid() && p != p.Masked():
-			doubts = append(doubts, model.Doubt{Field: f.name, Msg: f.name + " " + p.String() + " has bits set behind its length", Hint: "it is read as " + p.Masked().String()})
+			doubts = append(doubts, model.Doubt{
+				Field: f.name, Msg: f.name + " " + p.String() + " has bits set behind its length",
+				Hint: "it is read as " + p.Masked().String(),
+			})
 		}
 		if p.IsValid() {
 			*f.prefix = p.Masked()

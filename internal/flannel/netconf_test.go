@@ -16,19 +16,25 @@ import (
 
 // TestNetConf: every key and every default of facts.
 func TestNetConf(t *testing.T) {
-	c, doubts, err := flannel.ParseNetConf([]byte(`{"Network": "10.5.0.0/16", "IPv6Network": "fc00::/48", "EnableIPv6": true, "EnableNFTables": true,
+	c, doubts, err := flannel.ParseNetConf(
+		[]byte(`{"Network": "10.5.0.0/16", "IPv6Network": "fc00::/48", "EnableIPv6": true, "EnableNFTables": true,
 		"SubnetLen": 26, "SubnetMin": "10.5.10.0", "SubnetMax": "10.5.20.0", "IPv6SubnetLen": 64, "IPv6SubnetMin": "fc00:0:0:1::", "IPv6SubnetMax": "fc00:0:0:5::",
 		"Backend": {"Type": "vxlan", "VNI": 7, "Port": 4789, "MTU": 1500, "GBP": true, "Learning": true, "DirectRouting": true, "MacPrefix": "0E-2A"}}`))
 	if err != nil || len(doubts) != 0 {
 		t.Fatal(err, doubts)
 	}
 	want := flannel.NetConf{
-		Network: netip.MustParsePrefix("10.5.0.0/16"), IPv6Network: netip.MustParsePrefix("fc00::/48"), EnableIPv4: true, EnableIPv6: true, EnableNFTables: true,
+		Network: netip.MustParsePrefix("10.5.0.0/16"), IPv6Network: netip.MustParsePrefix("fc00::/48"), EnableIPv4: true,
+		EnableIPv6: true, EnableNFTables: true,
 		SubnetLen: 26, SubnetMin: netip.MustParseAddr("10.5.10.0"), SubnetMax: netip.MustParseAddr("10.5.20.0"),
-		IPv6SubnetLen: 64, IPv6SubnetMin: netip.MustParseAddr("fc00:0:0:1::"), IPv6SubnetMax: netip.MustParseAddr("fc00:0:0:5::"),
-		Backend: flannel.Backend{Type: "vxlan", VNI: 7, Port: 4789, MTU: 1500, GBP: true, Learning: true, DirectRouting: true, MacPrefix: "0E-2A"},
+		IPv6SubnetLen: 64,
+		IPv6SubnetMin: netip.MustParseAddr("fc00:0:0:1::"), IPv6SubnetMax: netip.MustParseAddr("fc00:0:0:5::"),
+		Backend: flannel.Backend{
+			Type: "vxlan", VNI: 7, Port: 4789, MTU: 1500, GBP: true, Learning: true, DirectRouting: true, MacPrefix: "0E-2A",
+		},
 	}
-	if d := cmp.Diff(want, c, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); d != "" {
+	if d := cmp.Diff(want, c, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); d != "" {
 		t.Error(d)
 	}
 	for backend, want := range map[string]flannel.Backend{
@@ -86,16 +92,18 @@ func TestBadNetConf(t *testing.T) {
 		`{"Network": "10.5.0.0/16", "SubnetLen": "24"}`:    `SubnetLen "24" is no whole number`,
 		`{"Network": "10.5.0.0/16", "SubnetMin": "10.5"}`:  `SubnetMin "10.5" is no address`,
 		`{"Network": "10.5.0.0/16", "Backend": "vxlan"}`:   `Backend: "vxlan" is no JSON object`,
-		with(`{}`):                                               "Backend.Type is missing",
-		with(`{"Type": "vxlam"}`):                                `Backend.Type "vxlam" is not known`,
-		with(`{"Type": "ipsec", "PSK": "x"}`):                    `Backend.Type "ipsec" is not supported`,
-		with(`{"Type": "tencent-vpc"}`):                          `Backend.Type "tencent-vpc" is not supported`,
-		with(`{"Type": "vxlan", "VNI": 16777216}`):               "Backend.VNI 16777216 is out of range",
-		with(`{"Type": "vxlan", "Port": 65536}`):                 "Backend.Port 65536 is out of range",
-		with(`{"Type": "vxlan", "MTU": 100}`):                    "Backend.MTU 100 leaves pods too little",
-		with(`{"Type": "vxlan", "DirectRouting": 1}`):            "Backend.DirectRouting 1 is no boolean",
-		with(`{"Type": "wireguard", "Mode": "both"}`):            `Backend.Mode "both" is not known`,
-		with(`{"Type": "wireguard", "ListenPortV6": 51820}`):     "Backend.ListenPort and Backend.ListenPortV6 are both 51820",
+		with(`{}`):                                    "Backend.Type is missing",
+		with(`{"Type": "vxlam"}`):                     `Backend.Type "vxlam" is not known`,
+		with(`{"Type": "ipsec", "PSK": "x"}`):         `Backend.Type "ipsec" is not supported`,
+		with(`{"Type": "tencent-vpc"}`):               `Backend.Type "tencent-vpc" is not supported`,
+		with(`{"Type": "vxlan", "VNI": 16777216}`):    "Backend.VNI 16777216 is out of range",
+		with(`{"Type": "vxlan", "Port": 65536}`):      "Backend.Port 65536 is out of range",
+		with(`{"Type": "vxlan", "MTU": 100}`):         "Backend.MTU 100 leaves pods too little",
+		with(`{"Type": "vxlan", "DirectRouting": 1}`): "Backend.DirectRouting 1 is no boolean",
+		with(`{"Type": "wireguard", "Mode": "both"}`): `Backend.Mode "both" is not known`,
+		with(
+			`{"Type": "wireguard", "ListenPortV6": 51820}`,
+		): "Backend.ListenPort and Backend.ListenPortV6 are both 51820",
 		with(`{"Type": "extension", "SubnetAddCommand": ["a"]}`): `Backend.SubnetAddCommand ["a"] is no text`,
 	} {
 		_, _, err := flannel.ParseNetConf([]byte(text))
@@ -155,7 +163,11 @@ func TestRanges(t *testing.T) {
 
 func FuzzNetConf(f *testing.F) {
 	f.Add([]byte(`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan", "VNI": 1}}`))
-	f.Add([]byte(`{"EnableIPv6": true, "IPv6Network": "fc00::/48", "IPv6SubnetMin": "fc00::", "Backend": {"Type": "wireguard"}}`))
+	f.Add(
+		[]byte(
+			`{"EnableIPv6": true, "IPv6Network": "fc00::/48", "IPv6SubnetMin": "fc00::", "Backend": {"Type": "wireguard"}}`,
+		),
+	)
 	f.Fuzz(func(t *testing.T, text []byte) {
 		c, _, err := flannel.ParseNetConf(text)
 		if err != nil {

@@ -49,7 +49,11 @@ func (r Rules) IPTables() []state.IPTables {
 		if r.Masquerade && i < len(r.Subnets) {
 			out = append(out, state.IPTables{IPv6: v6, Table: "nat", Chains: []state.IPChain{
 				{Name: ChainMasq, Rules: r.masqueradeRules(network, r.Subnets[i])},
-				{Name: "POSTROUTING", Shared: true, Rules: []state.IPRule{{Text: `-m comment --comment "flanneld masq" -j ` + ChainMasq}}},
+				{
+					Name: "POSTROUTING", Shared: true, Rules: []state.IPRule{
+						{Text: `-m comment --comment "flanneld masq" -j ` + ChainMasq},
+					},
+				},
 			}})
 		}
 		if r.Forward {
@@ -59,7 +63,11 @@ func (r Rules) IPTables() []state.IPTables {
 					{Text: "-s " + network.String() + comment + "ACCEPT"},
 					{Text: "-d " + network.String() + comment + "ACCEPT"},
 				}},
-				{Name: "FORWARD", Shared: true, Rules: []state.IPRule{{Text: `-m comment --comment "flanneld forward" -j ` + ChainForward}}},
+				{
+					Name: "FORWARD", Shared: true, Rules: []state.IPRule{
+						{Text: `-m comment --comment "flanneld forward" -j ` + ChainForward},
+					},
+				},
 			}})
 		}
 	}
@@ -103,9 +111,9 @@ func (r Rules) exceptions(network netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// NFTables are the same rules as tables of nft, under flannel's names and without the two defects of its own: kube-proxy's
-// mark is compared under its mask, and the rule about packets that come from outside to this node's pods is about these
-// only, so that the node's own packets to other nodes' pods are masqueraded as with iptables.
+// NFTables are the same rules as tables of nft, under flannel's names and without the two defects of its own:
+// kube-proxy's mark is compared under its mask, and the rule about packets that come from outside to this node's pods
+// is about these only, so that the node's own packets to other nodes' pods are masqueraded as with iptables.
 func (r Rules) NFTables() []state.Table {
 	var out []state.Table
 	for i, network := range r.Networks {

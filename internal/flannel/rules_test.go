@@ -20,7 +20,8 @@ var update = flag.Bool("update", false, "write the golden files anew")
 func TestRules(t *testing.T) {
 	p := netip.MustParsePrefix
 	r := flannel.Rules{
-		Networks: []netip.Prefix{p("10.5.0.0/16"), p("fc00:5::/48")}, Subnets: []netip.Prefix{p("10.5.3.0/24"), p("fc00:5:0:3::/64")},
+		Networks:   []netip.Prefix{p("10.5.0.0/16"), p("fc00:5::/48")},
+		Subnets:    []netip.Prefix{p("10.5.3.0/24"), p("fc00:5:0:3::/64")},
 		Masquerade: true, Random: true, Forward: true, Except: []netip.Prefix{p("10.99.0.0/16"), p("fd99::/64")},
 	}
 	got, err := json.MarshalIndent(map[string]any{"iptables": r.IPTables(), "nft": r.NFTables()}, "", " ")

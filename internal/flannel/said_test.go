@@ -65,7 +65,10 @@ func TestAnnotations(t *testing.T) {
 		t.Errorf("%v", overwritten)
 	}
 	gw := k.Write(model.Published{Backend: "host-gw", Addrs: addrs("192.168.0.1")}, nil)
-	if d := cmp.Diff(map[string]string{p + "kube-subnet-manager": "true", p + "backend-type": "host-gw", p + "backend-data": "null", p + "public-ip": "192.168.0.1"}, gw); d != "" {
+	if d := cmp.Diff(map[string]string{
+		p + "kube-subnet-manager": "true", p + "backend-type": "host-gw", p + "backend-data": "null",
+		p + "public-ip": "192.168.0.1",
+	}, gw); d != "" {
 		t.Error(d)
 	}
 	if back, err := k.Read(gw); err != nil || back.Data != "" || back.Backend != "host-gw" {
@@ -78,8 +81,9 @@ func TestAnnotations(t *testing.T) {
 
 func TestPrefixes(t *testing.T) {
 	for prefix, want := range map[string]string{
-		"flannel.alpha.coreos.com": "flannel.alpha.coreos.com/public-ip", "a.b/": "a.b/public-ip", "a.b/x": "a.b/x-public-ip", "a.b/x-": "a.b/x-public-ip",
-		"": "", "localhost": "", "a.b/c/d": "", "A.b": "", "a.b/x y": "",
+		"flannel.alpha.coreos.com": "flannel.alpha.coreos.com/public-ip", "a.b/": "a.b/public-ip", "a.b/x": "a.b/x-public-ip",
+		"a.b/x-": "a.b/x-public-ip",
+		"":       "", "localhost": "", "a.b/c/d": "", "A.b": "", "a.b/x y": "",
 	} {
 		k, err := flannel.KeysOf(prefix)
 		if k.PublicIP != want || (err == nil) != (want != "") {
@@ -90,7 +94,9 @@ func TestPrefixes(t *testing.T) {
 
 func TestBadAnnotations(t *testing.T) {
 	const p = "flannel.alpha.coreos.com/"
-	for key, value := range map[string]string{"public-ip": "fd00::1", "public-ipv6": "10.0.0.1", "backend-data": "{", "backend-v6-data": "x"} {
+	for key, value := range map[string]string{
+		"public-ip": "fd00::1", "public-ipv6": "10.0.0.1", "backend-data": "{", "backend-v6-data": "x",
+	} {
 		_, err := flannel.DefaultKeys().Read(map[string]string{p + "kube-subnet-manager": "true", p + key: value})
 		if err == nil {
 			t.Errorf("%s %q is taken", key, value)
@@ -105,8 +111,14 @@ func TestBadAnnotations(t *testing.T) {
 // What flannel v0.28.9 writes into etcd, word for word.
 func TestLease(t *testing.T) {
 	for _, tt := range []struct{ key, value string }{
-		{"10.5.34.0-24", `{"PublicIP":"192.168.0.1","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"12:c6:65:89:b4:e3"}}`},
-		{"10.5.34.0-24&fc00:0:0:5::-64", `{"PublicIP":"192.168.0.1","PublicIPv6":"fd00::1","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"12:c6:65:89:b4:e3"},"BackendV6Data":{"VNI":1,"VtepMAC":"12:c6:65:89:b4:e4"}}`},
+		{
+			"10.5.34.0-24",
+			`{"PublicIP":"192.168.0.1","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"12:c6:65:89:b4:e3"}}`,
+		},
+		{
+			"10.5.34.0-24&fc00:0:0:5::-64",
+			`{"PublicIP":"192.168.0.1","PublicIPv6":"fd00::1","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"12:c6:65:89:b4:e3"},"BackendV6Data":{"VNI":1,"VtepMAC":"12:c6:65:89:b4:e4"}}`,
+		},
 		{"10.5.34.0-24", `{"PublicIP":"192.168.0.1","PublicIPv6":null,"BackendType":"host-gw"}`},
 	} {
 		l, err := flannel.ParseLease(tt.key, []byte(tt.value))
@@ -131,7 +143,8 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// Where IPv4 is off flannel v0.28.9 writes 0.0.0.0, and takes every lease that says so for its own: weft writes another one.
+// Where IPv4 is off flannel v0.28.9 writes 0.0.0.0, and takes every lease that says so for its own: weft writes another
+// one.
 func TestLeaseWithoutIPv4(t *testing.T) {
 	said := map[netip.Addr]bool{netip.IPv4Unspecified(): true}
 	for _, key := range []string{"0.0.0.0-0&fc00:0:0:5::-64", "0.0.0.0-0&fc00:0:0:6::-64"} {
@@ -140,7 +153,8 @@ func TestLeaseWithoutIPv4(t *testing.T) {
 			t.Fatalf("%s: %v, %v", key, l, err)
 		}
 		var v struct{ PublicIP netip.Addr }
-		if err := json.Unmarshal(l.Value(), &v); err != nil || said[v.PublicIP] || !netip.MustParsePrefix("240.0.0.0/4").Contains(v.PublicIP) || v.PublicIP.As4()[0] == 255 {
+		if err := json.Unmarshal(l.Value(), &v); err != nil || said[v.PublicIP] ||
+			!netip.MustParsePrefix("240.0.0.0/4").Contains(v.PublicIP) || v.PublicIP.As4()[0] == 255 {
 			t.Errorf("%s: %s, %v", key, l.Value(), err)
 		}
 		said[v.PublicIP] = true
@@ -160,8 +174,11 @@ func TestFree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	free := r.Free([]netip.Prefix{netip.MustParsePrefix("10.5.2.0/24"), netip.MustParsePrefix("10.5.4.0/22"), netip.MustParsePrefix("10.5.9.128/25")})
-	if len(free) != 100 || free[0].String() != "10.5.1.0/24" || free[1].String() != "10.5.3.0/24" || free[2].String() != "10.5.8.0/24" || free[3].String() != "10.5.10.0/24" {
+	free := r.Free([]netip.Prefix{
+		netip.MustParsePrefix("10.5.2.0/24"), netip.MustParsePrefix("10.5.4.0/22"), netip.MustParsePrefix("10.5.9.128/25"),
+	})
+	if len(free) != 100 || free[0].String() != "10.5.1.0/24" || free[1].String() != "10.5.3.0/24" ||
+		free[2].String() != "10.5.8.0/24" || free[3].String() != "10.5.10.0/24" {
 		t.Errorf("%v", free)
 	}
 	if all := r.Free([]netip.Prefix{netip.MustParsePrefix("10.5.0.0/16")}); len(all) != 0 {
@@ -170,7 +187,9 @@ func TestFree(t *testing.T) {
 }
 
 func TestMasqAgent(t *testing.T) {
-	m, doubts, err := flannel.ParseMasqAgent([]byte(`{"nonMasqueradeCIDRs": ["10.0.0.0/8", "fd00::/8"], "masqLinkLocal": true, "resyncInterval": "5s"}`))
+	m, doubts, err := flannel.ParseMasqAgent(
+		[]byte(`{"nonMasqueradeCIDRs": ["10.0.0.0/8", "fd00::/8"], "masqLinkLocal": true, "resyncInterval": "5s"}`),
+	)
 	if err != nil || len(doubts) > 0 || m.Resync.Seconds() != 5 || !slices.Equal(m.Except(), []netip.Prefix{
 		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("fe80::/10"),
 	}) {
@@ -189,7 +208,8 @@ func TestMasqAgent(t *testing.T) {
 }
 
 func FuzzLease(f *testing.F) {
-	f.Add("10.5.34.0-24&fc00:0:0:5::-64", []byte(`{"PublicIP":"1.2.3.4","PublicIPv6":"fd00::1","BackendType":"vxlan","BackendData":{}}`))
+	f.Add("10.5.34.0-24&fc00:0:0:5::-64",
+		[]byte(`{"PublicIP":"1.2.3.4","PublicIPv6":"fd00::1","BackendType":"vxlan","BackendData":{}}`))
 	f.Fuzz(func(t *testing.T, key string, value []byte) {
 		l, err := flannel.ParseLease(key, value)
 		if err != nil {

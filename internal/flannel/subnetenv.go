@@ -15,15 +15,16 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// ErrIncomplete is wrapped by the error about a subnet.env that lacks what must be in it: perhaps it is just being written.
+// ErrIncomplete is wrapped by the error about a subnet.env that lacks what must be in it: perhaps it is just being
+// written.
 var ErrIncomplete = errors.New("it is incomplete")
 
 // SubnetEnv is what flanneld tells the CNI plugin of its node, in /run/flannel/subnet.env.
 type SubnetEnv struct {
 	// Networks are the cluster's, IPv4 before IPv6; one a family but where a flanneld of several cluster CIDRs wrote them.
 	Networks []netip.Prefix
-	// Subnet and IPv6Subnet are the node's with the address of its own end in them, 10.42.3.1/24; invalid where the family is
-	// off.
+	// Subnet and IPv6Subnet are the node's with the address of its own end in them, 10.42.3.1/24; invalid where the family
+	// is off.
 	Subnet     netip.Prefix
 	IPv6Subnet netip.Prefix
 	MTU        int
@@ -52,8 +53,8 @@ func (e SubnetEnv) String() string {
 	return b.String()
 }
 
-// SubnetEnv is what a node with these prefixes is told: its own end has the first address of each. A prefix outside of the
-// network of its family is an error, as is a node without any of a family that is on.
+// SubnetEnv is what a node with these prefixes is told: its own end has the first address of each. A prefix outside of
+// the network of its family is an error, as is a node without any of a family that is on.
 func (c NetConf) SubnetEnv(node []netip.Prefix, mtu int, masquerades bool) (SubnetEnv, error) {
 	e := SubnetEnv{Networks: c.Networks(), MTU: mtu, IPMasq: masquerades}
 	for _, cidr := range node {
@@ -65,12 +66,18 @@ func (c NetConf) SubnetEnv(node []netip.Prefix, mtu int, masquerades bool) (Subn
 			continue
 		}
 		if network.Bits() > cidr.Bits() || !network.Contains(cidr.Addr()) {
-			return e, model.Faultf(model.CodeInvalidConf, "give the controller manager the --cluster-cidr that net-conf.json has", "podCIDR %s is not in %s %s", cidr, name, network)
+			return e, model.Faultf(
+				model.CodeInvalidConf, "give the controller manager the --cluster-cidr that net-conf.json has",
+				"podCIDR %s is not in %s %s", cidr, name, network,
+			)
 		}
 		*own = netip.PrefixFrom(cidr.Masked().Addr().Next(), cidr.Bits())
 	}
 	if !e.Subnet.IsValid() && !e.IPv6Subnet.IsValid() {
-		return e, model.Faultf(model.CodeTryAgain, "give the Node object podCIDRs (kube-controller-manager --allocate-node-cidrs)", "the node has no podCIDR of a family that net-conf.json has on")
+		return e, model.Faultf(
+			model.CodeTryAgain, "give the Node object podCIDRs (kube-controller-manager --allocate-node-cidrs)",
+			"the node has no podCIDR of a family that net-conf.json has on",
+		)
 	}
 	return e, nil
 }

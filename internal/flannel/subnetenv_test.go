@@ -44,7 +44,10 @@ func TestBadSubnetEnv(t *testing.T) {
 		was, is, words string
 		incomplete     bool
 	}{
-		{dual, "", "FLANNEL_NETWORK or FLANNEL_IPV6_NETWORK, FLANNEL_SUBNET or FLANNEL_IPV6_SUBNET, FLANNEL_MTU, FLANNEL_IPMASQ is missing: it is incomplete", true},
+		{
+			dual, "",
+			"FLANNEL_NETWORK or FLANNEL_IPV6_NETWORK, FLANNEL_SUBNET or FLANNEL_IPV6_SUBNET, FLANNEL_MTU, FLANNEL_IPMASQ is missing: it is incomplete", true,
+		},
 		{"FLANNEL_MTU=1450\n", "", "FLANNEL_MTU is missing: it is incomplete", true},
 		{"10.42.0.0/16", "10.42.0.0", `FLANNEL_NETWORK "10.42.0.0" is no prefix`, false},
 		{"10.42.3.1/24", "fd00::1/64", `FLANNEL_SUBNET "fd00::1/64" is of the other family`, false},
@@ -65,10 +68,22 @@ func TestSubnetEnvOfANode(t *testing.T) {
 	four := `{"Network":"10.42.0.0/16","Backend":{"Type":"vxlan"}}`
 	for _, tt := range []struct{ conf, cidrs, want string }{
 		{both, "10.42.3.0/24 fd00:42:0:3::/64", dual},
-		{four, "fd00:42:0:3::/64 10.42.3.0/24", strings.Join(append(strings.SplitAfter(dual, "\n")[:2:2], strings.SplitAfter(dual, "\n")[4:]...), "")},
-		{four, "10.43.3.0/24", "podCIDR 10.43.3.0/24 is not in Network 10.42.0.0/16 (give the controller manager the --cluster-cidr that net-conf.json has)"},
-		{four, "10.0.0.0/8", "podCIDR 10.0.0.0/8 is not in Network 10.42.0.0/16 (give the controller manager the --cluster-cidr that net-conf.json has)"},
-		{four, "fd00:42:0:3::/64", "the node has no podCIDR of a family that net-conf.json has on (give the Node object podCIDRs (kube-controller-manager --allocate-node-cidrs))"},
+		{
+			four, "fd00:42:0:3::/64 10.42.3.0/24",
+			strings.Join(append(strings.SplitAfter(dual, "\n")[:2:2], strings.SplitAfter(dual, "\n")[4:]...), ""),
+		},
+		{
+			four, "10.43.3.0/24",
+			"podCIDR 10.43.3.0/24 is not in Network 10.42.0.0/16 (give the controller manager the --cluster-cidr that net-conf.json has)",
+		},
+		{
+			four, "10.0.0.0/8",
+			"podCIDR 10.0.0.0/8 is not in Network 10.42.0.0/16 (give the controller manager the --cluster-cidr that net-conf.json has)",
+		},
+		{
+			four, "fd00:42:0:3::/64",
+			"the node has no podCIDR of a family that net-conf.json has on (give the Node object podCIDRs (kube-controller-manager --allocate-node-cidrs))",
+		},
 	} {
 		conf, _, err := flannel.ParseNetConf([]byte(tt.conf))
 		if err != nil {

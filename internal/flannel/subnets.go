@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// mostFree is among how many free subnets one is chosen. Nodes that start together seldom choose the same one, and a large
-// network is not searched to its end.
+// mostFree is among how many free subnets one is chosen. Nodes that start together seldom choose the same one, and a
+// large network is not searched to its end.
 const mostFree = 100
 
 // Range is the subnets of one family that may be given away: First, First + one subnet, … Last.
@@ -38,17 +38,20 @@ func newRange(family string, network netip.Prefix, length, usual int, first, las
 	bits := network.Addr().BitLen()
 	if r.Len == 0 {
 		if network.Bits() > bits-4 {
-			return r, model.Faultf(model.CodeInvalidConf, "four subnets of four addresses are the least", "%s %s is too small", name, network)
+			return r, model.Faultf(model.CodeInvalidConf, "four subnets of four addresses are the least", "%s %s is too small",
+				name, network)
 		}
 		if r.Len = usual; network.Bits() > usual-2 {
 			r.Len = network.Bits() + 2
 		}
 	}
 	if r.Len > bits-2 {
-		return r, model.Faultf(model.CodeInvalidConf, "a subnet has four addresses at least", "%sSubnetLen %d is too long", family, r.Len)
+		return r, model.Faultf(model.CodeInvalidConf, "a subnet has four addresses at least", "%sSubnetLen %d is too long",
+			family, r.Len)
 	}
 	if r.Len < network.Bits()+2 {
-		return r, model.Faultf(model.CodeInvalidConf, "four subnets must fit into the network", "%sSubnetLen %d is too short for %s %s", family, r.Len, name, network)
+		return r, model.Faultf(model.CodeInvalidConf, "four subnets must fit into the network",
+			"%sSubnetLen %d is too short for %s %s", family, r.Len, name, network)
 	}
 	if !r.First.IsValid() {
 		r.First = step(network.Addr(), r.Len, 1)
@@ -61,14 +64,17 @@ func newRange(family string, network netip.Prefix, length, usual int, first, las
 		addr netip.Addr
 	}{{family + "SubnetMin", r.First}, {family + "SubnetMax", r.Last}} {
 		if !network.Contains(limit.addr) {
-			return r, model.Faultf(model.CodeInvalidConf, "choose one inside, or leave it out", "%s %s is not in %s %s", limit.name, limit.addr, name, network)
+			return r, model.Faultf(model.CodeInvalidConf, "choose one inside, or leave it out", "%s %s is not in %s %s",
+				limit.name, limit.addr, name, network)
 		}
 		if p := netip.PrefixFrom(limit.addr, r.Len); p != p.Masked() {
-			return r, model.Faultf(model.CodeInvalidConf, "write "+p.Masked().Addr().String(), "%s %s is no multiple of a subnet of length %d", limit.name, limit.addr, r.Len)
+			return r, model.Faultf(model.CodeInvalidConf, "write "+p.Masked().Addr().String(),
+				"%s %s is no multiple of a subnet of length %d", limit.name, limit.addr, r.Len)
 		}
 	}
 	if r.Last.Less(r.First) {
-		return r, model.Faultf(model.CodeInvalidConf, "exchange them", "%sSubnetMax %s is before %sSubnetMin %s", family, r.Last, family, r.First)
+		return r, model.Faultf(model.CodeInvalidConf, "exchange them", "%sSubnetMax %s is before %sSubnetMin %s", family,
+			r.Last, family, r.First)
 	}
 	return r, nil
 }
@@ -99,7 +105,8 @@ func (r Range) Holds(p netip.Prefix) bool {
 	if !r.Network.IsValid() {
 		return !p.IsValid()
 	}
-	return p.IsValid() && p.Bits() == r.Len && p == p.Masked() && p.Addr().BitLen() == r.First.BitLen() && !p.Addr().Less(r.First) && !r.Last.Less(p.Addr())
+	return p.IsValid() && p.Bits() == r.Len && p == p.Masked() && p.Addr().BitLen() == r.First.BitLen() &&
+		!p.Addr().Less(r.First) && !r.Last.Less(p.Addr())
 }
 
 // Free are the first hundred subnets that overlap with none that are taken.

@@ -2,17 +2,17 @@
 
 // Package flock takes the locks of files, flock(2), with a context.
 //
-// A lock belongs to the open file: whoever inherits the descriptor or keeps it open holds the lock, and the kernel releases it
-// when the last of them is closed, however its process ends. So no lock outlives a killed process, and "who holds the lock
-// lives" needs no process ID.
+// A lock belongs to the open file: whoever inherits the descriptor or keeps it open holds the lock, and the kernel
+// releases it when the last of them is closed, however its process ends. So no lock outlives a killed process, and "who
+// holds the lock lives" needs no process ID.
 //
 // A blocking flock cannot be given up, so Wait polls: every 0.1 ms at first, and every 5 ms after a while.
 //
-// Whoever removes a lock's file does so while it holds the lock. Open notices that the file it has locked is not the one at the
-// path any more, and begins again.
+// Whoever removes a lock's file does so while it holds the lock. Open notices that the file it has locked is not the
+// one at the path any more, and begins again.
 //
-// internal/kernel does not use the package: drivers import no other room. internal/atomicfile does not either: its locks are a
-// part of how temporary files are told apart.
+// internal/kernel does not use the package: drivers import no other room. internal/atomicfile does not either: its
+// locks are a part of how temporary files are told apart.
 package flock
 
 import (
@@ -55,7 +55,8 @@ func Try(fd uintptr, how Mode) error {
 	}
 }
 
-// Wait takes the lock of an open file. It fails with the context's error when that ends first; a lock that is free is taken even then.
+// Wait takes the lock of an open file. It fails with the context's error when that ends first; a lock that is free is
+// taken even then.
 func Wait(ctx context.Context, fd uintptr, how Mode) error {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		if err := Try(fd, how); !errors.Is(err, ErrHeld) {
@@ -69,7 +70,8 @@ func Wait(ctx context.Context, fd uintptr, how Mode) error {
 	}
 }
 
-// Open opens the file at path, which it creates with mode when there is none, and waits for its lock. Closing the file releases the lock.
+// Open opens the file at path, which it creates with mode when there is none, and waits for its lock. Closing the file
+// releases the lock.
 func Open(ctx context.Context, path string, how Mode, mode fs.FileMode) (*os.File, error) {
 	return open(path, mode, func(fd uintptr) error { return Wait(ctx, fd, how) })
 }

@@ -81,7 +81,8 @@ func TestOtherProcess(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	var at *fs.PathError
-	if f, err := Open(ctx, path, Exclusive, 0o600); !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &at) || at.Path != path {
+	if f, err := Open(ctx, path, Exclusive, 0o600); !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &at) ||
+		at.Path != path {
 		t.Errorf("Open: %v, %v", f, err)
 	}
 	got := make(chan error, 1)

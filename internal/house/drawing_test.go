@@ -47,7 +47,8 @@ func TestDrawing(t *testing.T) {
 	}
 }
 
-// draw lists the arrows between rooms. Floors go from the programs down to the words; a room is named without internal/.
+// draw lists the arrows between rooms. Floors go from the programs down to the words; a room is named without
+// internal/.
 func draw(tree []*source) string {
 	arrows := map[string][]string{}
 	for _, s := range tree {
@@ -116,7 +117,8 @@ func floors(arrows map[string][]string) map[string]int {
 // TestDraw: the drawing of a small house, from its roof to its cellar.
 func TestDraw(t *testing.T) {
 	tree := []*source{
-		parse(t, "internal/endpoint/attach/a.go", "package attach\nimport (\n\"os\"\n\""+module+"internal/model\"\n\""+module+"internal/kernel/link\"\n)\n"),
+		parse(t, "internal/endpoint/attach/a.go", "package attach\nimport (\n\"os\"\n\""+module+"internal/model\"\n\""+module+
+			"internal/kernel/link\"\n)\n"),
 		parse(t, "internal/endpoint/attach/a_test.go", "package attach\nimport \""+module+"internal/nettest\"\n"),
 		parse(t, "internal/kernel/link/a.go", "package link\nimport \""+module+"internal/state\"\n"),
 		parse(t, "internal/model/a.go", "package model\n"),

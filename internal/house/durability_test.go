@@ -190,7 +190,8 @@ func TestDurability(t *testing.T) {
 		t.Fatalf("%d calls, %d rows", len(calls), len(rows))
 	}
 	for _, d := range different(rows, calls) {
-		t.Errorf("%s\n\teach call of %s is a row of %s that says which file it is and why", d, path.Base(atomicfile), durabilityTable)
+		t.Errorf("%s\n\teach call of %s is a row of %s that says which file it is and why", d, path.Base(atomicfile),
+			durabilityTable)
 	}
 	if slices.Sort(synced); !slices.Equal(synced, syncers(tree)) {
 		t.Errorf("these wait for the disk without %s: %s; %s says: %s", atomicfile, syncers(tree), durabilityTable, synced)
@@ -201,14 +202,17 @@ func TestDurability(t *testing.T) {
 func TestDurabilitySees(t *testing.T) {
 	const head = "package a\nimport \"" + module + atomicfile + "\"\n"
 	tree := []*source{
-		parse(t, "internal/a/a.go", head+"func f() { atomicfile.Write(p, b, 0o600, atomicfile.Durable); atomicfile.Write(p, b, 0o600, d) }\n"),
-		parse(t, "internal/b/b.go", head+"func f() { atomicfile.Symlink(a, b, atomicfile.CrashSafe); atomicfile.Sweep(dir); f.Sync(); s.Sync(1) }\n"),
+		parse(t, "internal/a/a.go",
+			head+"func f() { atomicfile.Write(p, b, 0o600, atomicfile.Durable); atomicfile.Write(p, b, 0o600, d) }\n"),
+		parse(t, "internal/b/b.go",
+			head+"func f() { atomicfile.Symlink(a, b, atomicfile.CrashSafe); atomicfile.Sweep(dir); f.Sync(); s.Sync(1) }\n"),
 	}
 	calls, breaches := durabilities(tree)
 	if len(breaches) != 1 || !strings.HasPrefix(breaches[0].String(), "internal/a/a.go:3: ") {
 		t.Errorf("breaches: %s", breaches)
 	}
-	rows, synced := tabled("| `internal/a` | x | `CrashSafe` | y |\n| `internal/b` | x | `CrashSafe` | y |\n" + byHand + "\n| `internal/c` | x | yes | y |\n| `internal/d` | x | no | y |\n")
+	rows, synced := tabled("| `internal/a` | x | `CrashSafe` | y |\n| `internal/b` | x | `CrashSafe` | y |\n" + byHand +
+		"\n| `internal/c` | x | yes | y |\n| `internal/d` | x | no | y |\n")
 	want := []string{"internal/a CrashSafe: no call, 1 rows", "internal/a Durable: 1 calls, 0 rows"}
 	if got := different(rows, calls); !slices.Equal(got, want) {
 		t.Errorf("different: %q", got)

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// checkGlobal: package-level variables are sentinel errors, compiled patterns, embedded files, addresses, assertions, the name of
-// an API group, or main.version.
+// checkGlobal: package-level variables are sentinel errors, compiled patterns, embedded files, addresses, assertions,
+// the name of an API group, or main.version.
 func checkGlobal(tree []*source) []breach {
 	var out []breach
 	for _, s := range tree {

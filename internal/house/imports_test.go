@@ -90,9 +90,9 @@ func checkWords(tree []*source) []breach {
 		func(p string) bool { return !isStd(p) || below(p, "os", "time", "context", "log", "net/http") })
 }
 
-// checkKubernetes: only store/kube and cli/kube, the command line's way to it, and the generated client may import client-go; of
-// weft's own rooms only these two may use the client. Of the command line only cli/kube imports store/kube. Only the rooms at the
-// border import Kubernetes' types.
+// checkKubernetes: only store/kube and cli/kube, the command line's way to it, and the generated client may import
+// client-go; of weft's own rooms only these two may use the client. Of the command line only cli/kube imports
+// store/kube. Only the rooms at the border import Kubernetes' types.
 func checkKubernetes(tree []*source) []breach {
 	clients := forbid(tree,
 		func(s *source) bool {
@@ -110,7 +110,8 @@ func checkKubernetes(tree []*source) []breach {
 		})
 	types := forbid(tree,
 		func(s *source) bool {
-			return !s.in("api", "pkg/client", "internal/cluster/store", "internal/sandbox", "internal/node/cri", "internal/multinet", "internal/vm") && !s.test()
+			return !s.in("api", "pkg/client", "internal/cluster/store", "internal/sandbox", "internal/node/cri",
+				"internal/multinet", "internal/vm") && !s.test()
 		},
 		func(p string) bool {
 			return below(p, "k8s.io", "kubevirt.io") && !below(p, "k8s.io/client-go")
@@ -123,7 +124,8 @@ func checkKubernetes(tree []*source) []breach {
 func checkNetlink(tree []*source) []breach {
 	return forbid(tree,
 		func(s *source) bool {
-			return !s.in("internal/kernel", "internal/guest", "internal/netns", "internal/nettest", "internal/conformance", "internal/bench") &&
+			return !s.in("internal/kernel", "internal/guest", "internal/netns", "internal/nettest", "internal/conformance",
+				"internal/bench") &&
 				!s.test()
 		},
 		func(p string) bool {

@@ -17,23 +17,43 @@ type law struct {
 
 func laws() []law {
 	return []law{
-		{"plan", "a plan can be replayed from a bug report: it knows model, state and the pure part of the standard library, " +
-			"no files, no clock, no network, no logging", checkPlan},
+		{"plan",
+			"a plan can be replayed from a bug report: it knows model, state and the pure part of the standard library, " +
+				"no files, no clock, no network, no logging", checkPlan},
 		{"kernel", "a driver that knows what a pod is grows an if for it", checkKernel},
-		{"lang", "the language of nftables is text and numbers: it can be tested, fuzzed and used without a kernel", checkLang},
+		{
+			"lang", "the language of nftables is text and numbers: it can be tested, fuzzed and used without a kernel",
+			checkLang,
+		},
 		{"words", "model and state are words; words have no machinery", checkWords},
 		{
-			"kubernetes", "only the rooms at the border speak Kubernetes: everything below them speaks model, and weft works without an API server",
+			"kubernetes",
+			"only the rooms at the border speak Kubernetes: everything below them speaks model, and weft works without an API server",
 			checkKubernetes,
 		},
 		{"netlink", "the kernel is spoken to in one place each, so that nobody else needs to know its traps", checkNetlink},
-		{"setns", "a thread left in the wrong namespace is the worst bug a network daemon can have: only netns enters namespaces", checkSetns},
+		{
+			"setns",
+			"a thread left in the wrong namespace is the worst bug a network daemon can have: only netns enters namespaces",
+			checkSetns,
+		},
 		{"init", "importing a package does nothing: what runs is what main builds", checkInit},
-		{"global", "state that belongs to nobody is shared by everybody: tests, attachments and nodes of a lab would meet in it", checkGlobal},
+		{
+			"global",
+			"state that belongs to nobody is shared by everybody: tests, attachments and nodes of a lab would meet in it",
+			checkGlobal,
+		},
 		{"exit", "only main ends the process, so that everything that was begun is undone", checkExit},
 		{"clock", "clock and randomness are handed in: what cannot be repeated cannot be tested", checkClock},
-		{"rename", "whether a file survives a killed process or a power loss is said in one place, and not decided anew by each writer", checkRename},
-		{"flock", "a lock that is waited for without a context hangs its caller, and who removes a lock's file must be noticed: that is written once", checkFlock},
+		{
+			"rename",
+			"whether a file survives a killed process or a power loss is said in one place, and not decided anew by each writer",
+			checkRename,
+		},
+		{
+			"flock",
+			"a lock that is waited for without a context hangs its caller, and who removes a lock's file must be noticed: that is written once", checkFlock,
+		},
 		{"header", "every file says its licence, every package what it is", checkHeader},
 		{"names", "a drawer for odds and ends is where design goes to die", checkNames},
 	}

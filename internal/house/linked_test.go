@@ -23,11 +23,12 @@ const (
 	linkedEnd   = "```\n"
 )
 
-// linked is how many lines of Go a program is made of, without the standard library's: this module's, and those of others.
+// linked is how many lines of Go a program is made of, without the standard library's: this module's, and those of
+// others.
 type linked struct{ ours, others int }
 
-// near reports whether a number of lines is another one, but for what a change or two makes of it: the table tells what a program
-// is made of, and is not to be written anew with each line.
+// near reports whether a number of lines is another one, but for what a change or two makes of it: the table tells what
+// a program is made of, and is not to be written anew with each line.
 func near(a, b int) bool {
 	d := max(a, b) - min(a, b)
 	return d <= 1500 || d*33 <= max(a, b)
@@ -92,7 +93,8 @@ func written(paper string) map[string]linked {
 // lines counts what a program is made of, as make build builds it for amd64.
 func lines(t *testing.T, program string) (n linked) {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-deps", "-tags", "grpcnotrace", "-json=ImportPath,Standard,Dir,GoFiles", "./cmd/"+program)
+	cmd := exec.Command("go", "list", "-deps", "-tags", "grpcnotrace", "-json=ImportPath,Standard,Dir,GoFiles",
+		"./cmd/"+program)
 	cmd.Dir, cmd.Env = root(t), append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
 	out, err := cmd.Output()
 	if err != nil {

@@ -19,7 +19,8 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// TestPluginLinks: make build leaves one link in bin/cni for each plugin type that weft has, those whose work an agent does among them.
+// TestPluginLinks: make build leaves one link in bin/cni for each plugin type that weft has, those whose work an agent
+// does among them.
 func TestPluginLinks(t *testing.T) {
 	want := []string{(&hostlocal.Allocator{}).Type(), static.New().Type(), dhcp.Type}
 	for name := range plugin.Builtin() {
@@ -41,10 +42,12 @@ func TestPluginLinks(t *testing.T) {
 	}
 }
 
-// TestTags: programs that people get are built without gRPC's traces, which nobody looks at: they bring html/template, for which
-// the linker keeps every exported method of every type, 5 MB of the agent.
+// TestTags: programs that people get are built without gRPC's traces, which nobody looks at: they bring html/template,
+// for which the linker keeps every exported method of every type, 5 MB of the agent.
 func TestTags(t *testing.T) {
-	for file, line := range map[string]string{"Makefile": "GOFLAGS_ ", "deploy/release.sh": `"$dir/" ./cmd/...`, "internal/nettest/programs.go": `"./cmd/..."`} {
+	for file, line := range map[string]string{
+		"Makefile": "GOFLAGS_ ", "deploy/release.sh": `"$dir/" ./cmd/...`, "internal/nettest/programs.go": `"./cmd/..."`,
+	} {
 		text, err := os.ReadFile(filepath.Join(root(t), file))
 		if err != nil {
 			t.Fatal(err)

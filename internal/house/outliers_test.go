@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// Where a reader starts to doubt whether a type does one thing and a package has one reason to change. They are no laws:
-// what is beyond them is printed (make outliers), and people judge.
+// Where a reader starts to doubt whether a type does one thing and a package has one reason to change. They are no
+// laws: what is beyond them is printed (make outliers), and people judge.
 const (
 	methodsOfType  = 25
 	changingFields = 12
@@ -124,7 +124,8 @@ func receiver(f *ast.FuncDecl) string {
 	return ""
 }
 
-// assigned lists the fields of self that a body writes: by assignment, by ++ and --, into their elements, and by delete.
+// assigned lists the fields of self that a body writes: by assignment, by ++ and --, into their elements, and by
+// delete.
 func assigned(body ast.Node, self string) []string {
 	var out []string
 	written := func(e ast.Expr) {
@@ -167,9 +168,10 @@ func assigned(body ast.Node, self string) []string {
 	return out
 }
 
-// arrowsBetweenFiles counts the pairs of files of a package of which one uses what the other declares, and those pairs that
-// run back: that would have to go for the files to stand in layers. It goes by names, without types: a method counts where
-// only one file of the package declares one of that name. The layers are found greedily, so back is at most a little too big.
+// arrowsBetweenFiles counts the pairs of files of a package of which one uses what the other declares, and those pairs
+// that run back: that would have to go for the files to stand in layers. It goes by names, without types: a method
+// counts where only one file of the package declares one of that name. The layers are found greedily, so back is at
+// most a little too big.
 func arrowsBetweenFiles(files []*source) (arrows, back int) {
 	uses := usesBetweenFiles(files)
 	for _, to := range uses {
@@ -255,8 +257,8 @@ func declarations(f *ast.File) []string {
 	return out
 }
 
-// layers orders files so that few arrows run from a later one to an earlier one (Eades, Lin and Smyth 1993): those that use
-// nothing go last, those that nobody uses first, and of the rest the one first that uses most and is used least.
+// layers orders files so that few arrows run from a later one to an earlier one (Eades, Lin and Smyth 1993): those that
+// use nothing go last, those that nobody uses first, and of the rest the one first that uses most and is used least.
 func layers(uses []map[int]bool, n int) []int {
 	left := map[int]bool{}
 	for i := range n {
@@ -302,7 +304,8 @@ func layers(uses []map[int]bool, n int) []int {
 	return append(first, last...)
 }
 
-// TestOutliersSee: a package with a type that is too big, a function that is too long, and two files that use each other.
+// TestOutliersSee: a package with a type that is too big, a function that is too long, and two files that use each
+// other.
 func TestOutliersSee(t *testing.T) {
 	var big strings.Builder
 	big.WriteString("package a\ntype Big struct{ x, y int }\n")

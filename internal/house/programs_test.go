@@ -65,50 +65,64 @@ func TestPrograms(t *testing.T) {
 		allowed        func(p string) bool
 	}{
 		{
-			"./cmd/weft-cni", "weft-cni starts once for each call, in about the time of an empty program: it is made of the standard " +
+			"./cmd/weft-cni",
+			"weft-cni starts once for each call, in about the time of an empty program: it is made of the standard " +
 				"library (without net/http), shim and wire", func(p string) bool {
 				return isStd(p) && !below(p, "net/http", "html", "text/template") ||
 					below(p, module+"cmd/weft-cni", module+"internal/cni/shim", module+"internal/cni/wire")
 			},
 		},
 		{
-			"./cmd/weft-plugin", "weft-plugin starts once for each call: no Kubernetes, no database, no command line library, no web server",
+			"./cmd/weft-plugin",
+			"weft-plugin starts once for each call: no Kubernetes, no database, no command line library, no web server",
 			func(p string) bool {
 				return !below(p, "k8s.io", "sigs.k8s.io", "go.etcd.io", "github.com/spf13", "net/http", "google.golang.org")
 			},
 		},
 		{
-			"./cmd/weft-guest", "weft-guest runs beside a guest, without rights and in little memory: it is made of the standard library, " +
+			"./cmd/weft-guest",
+			"weft-guest runs beside a guest, without rights and in little memory: it is made of the standard library, " +
 				"the words of system calls, and what speaks to guests", func(p string) bool {
 				return isStd(p) && !below(p, "net/http", "html", "text/template") || p == "golang.org/x/sys/unix" ||
 					below(p, module+"cmd/weft-guest", module+"internal/guest", module+"internal/model")
 			},
 		},
 		{
-			"./cmd/weft", "weft is the operator's command line: it asks the agent and the cluster, and becomes the program beside it for the rest",
+			"./cmd/weft",
+			"weft is the operator's command line: it asks the agent and the cluster, and becomes the program beside it for the rest",
 			func(p string) bool {
-				return !below(p, module+"internal/node/agent", module+"internal/node/cniserver", module+"internal/endpoint/ledger", module+"internal/flannel/flanneld", module+"internal/lab",
-					module+"internal/sandbox/engine", module+"internal/bench", module+"internal/conformance", module+"internal/vm/launch", module+"internal/vm/qemu",
+				return !below(p, module+"internal/node/agent", module+"internal/node/cniserver", module+"internal/endpoint/ledger",
+					module+"internal/flannel/flanneld", module+"internal/lab",
+					module+"internal/sandbox/engine", module+"internal/bench", module+"internal/conformance",
+					module+"internal/vm/launch", module+"internal/vm/qemu",
 					"kubevirt.io", "libvirt.org", "github.com/google/go-cmp")
 			},
 		},
 		{
-			"./cmd/weft-agent", "weft-agent runs with root's rights on each node: who judges whether it may reads no lab, no kubelet, no benchmark, no " +
+			"./cmd/weft-agent",
+			"weft-agent runs with root's rights on each node: who judges whether it may reads no lab, no kubelet, no benchmark, no " +
 				"conformance kit and no library of a hypervisor's", func(p string) bool {
-				return !below(p, module+"internal/lab", module+"internal/sandbox", module+"internal/bench", module+"internal/conformance", module+"internal/lab/reach",
-					module+"internal/cli/graph", module+"internal/vm/launch", module+"internal/vm/qemu", module+"internal/vm/libvirt", "kubevirt.io", "libvirt.org",
+				return !below(p, module+"internal/lab", module+"internal/sandbox", module+"internal/bench",
+					module+"internal/conformance", module+"internal/lab/reach",
+					module+"internal/cli/graph", module+"internal/vm/launch", module+"internal/vm/qemu", module+"internal/vm/libvirt",
+					"kubevirt.io", "libvirt.org",
 					"github.com/google/go-cmp", "k8s.io/api", "testing")
 			},
 		},
 		{
-			"./cmd/weft-controller", "weft-controller works on the cluster's objects: it touches no kernel", func(p string) bool {
-				return !below(p, module+"internal/kernel", module+"internal/netns", module+"internal/endpoint/attach", module+"internal/node/agent", module+"internal/node/cniserver",
+			"./cmd/weft-controller", "weft-controller works on the cluster's objects: it touches no kernel",
+			func(p string) bool {
+				return !below(p, module+"internal/kernel", module+"internal/netns", module+"internal/endpoint/attach",
+					module+"internal/node/agent", module+"internal/node/cniserver",
 					"github.com/vishvananda", "github.com/cilium", "kubevirt.io", "libvirt.org", "github.com/google/go-cmp")
 			},
 		},
 		{
-			"./cmd/cni-conformance", "the kit is not judged by what it judges: it knows words and namespaces of weft, and no driver", func(p string) bool {
-				return !below(p, module+"internal/kernel", module+"internal/endpoint/attach", module+"internal/node/agent", "k8s.io", "sigs.k8s.io", "go.etcd.io", "net/http")
+			"./cmd/cni-conformance",
+			"the kit is not judged by what it judges: it knows words and namespaces of weft, and no driver",
+			func(p string) bool {
+				return !below(p, module+"internal/kernel", module+"internal/endpoint/attach", module+"internal/node/agent",
+					"k8s.io", "sigs.k8s.io", "go.etcd.io", "net/http")
 			},
 		},
 		{
@@ -118,14 +132,17 @@ func TestPrograms(t *testing.T) {
 		},
 		{
 			"./internal/kernel/...", "a driver that knows what a pod is grows an if for it", func(p string) bool {
-				return !below(p, module+"internal") || below(p, module+"internal/kernel", module+"internal/state", module+"internal/netns")
+				return !below(p, module+"internal") ||
+					below(p, module+"internal/kernel", module+"internal/state", module+"internal/netns")
 			},
 		},
 		{
-			"./internal/state", "words have no machinery", func(p string) bool { return isStd(p) || p == module+"internal/state" },
+			"./internal/state", "words have no machinery",
+			func(p string) bool { return isStd(p) || p == module+"internal/state" },
 		},
 		{
-			"./internal/model", "words have no machinery", func(p string) bool { return isStd(p) || p == module+"internal/model" },
+			"./internal/model", "words have no machinery",
+			func(p string) bool { return isStd(p) || p == module+"internal/model" },
 		},
 	} {
 		t.Run(strings.Trim(c.target, "./"), func(t *testing.T) {

@@ -28,7 +28,8 @@ func checkHeader(tree []*source) []breach {
 		if s.tree.Doc != nil {
 			said[s.room] = true
 			if s.tree.Name.Name != "main" && !strings.HasPrefix(s.tree.Doc.Text(), "Package "+s.tree.Name.Name+" ") {
-				out = append(out, s.breach(s.tree.Doc.Pos(), "the package comment does not begin with \"Package %s\"", s.tree.Name.Name))
+				out = append(out,
+					s.breach(s.tree.Doc.Pos(), "the package comment does not begin with \"Package %s\"", s.tree.Name.Name))
 			}
 		}
 	}

@@ -14,8 +14,9 @@ import (
 	"testing"
 )
 
-// TestSuites: whatever has a test is run by make test or by make test-e2e, and what the first leaves out by the second. Both are run by
-// .ci/run. Nothing is in both but for what go test -short leaves out of it. What starts servers can run beside others.
+// TestSuites: whatever has a test is run by make test or by make test-e2e, and what the first leaves out by the second.
+// Both are run by .ci/run. Nothing is in both but for what go test -short leaves out of it. What starts servers can run
+// beside others.
 func TestSuites(t *testing.T) {
 	suites := map[string][]string{}
 	for _, name := range []string{"pure", "own", "serial", "e2e", "e2e-serial"} {
@@ -32,13 +33,16 @@ func TestSuites(t *testing.T) {
 		t.Error(complaint)
 	}
 	script := read(t, "test/suites.sh")
-	for _, name := range regexp.MustCompile(`(?m)(?:^| )((?:internal|test|deploy|api|cmd|examples)/[a-z0-9/]+)`).FindAllStringSubmatch(listed(script), -1) {
+	for _, name := range regexp.MustCompile(`(?m)(?:^| )((?:internal|test|deploy|api|cmd|examples)/[a-z0-9/]+)`).
+		FindAllStringSubmatch(listed(script), -1) {
 		if !slices.ContainsFunc(tree, func(s *source) bool { return s.room == name[1] && s.test() }) {
 			t.Errorf("test/suites.sh speaks of %s, which has no test", name[1])
 		}
 	}
 	ci := read(t, ".ci/run")
-	for _, want := range []string{"make lint-lite", "make test", "make test-e2e", "make test-vm", "make test-hostile", "make demo", "make e2e"} {
+	for _, want := range []string{
+		"make lint-lite", "make test", "make test-e2e", "make test-vm", "make test-hostile", "make demo", "make e2e",
+	} {
 		if !regexp.MustCompile(`(?m)^[^#\n]*` + want + `( |$)`).MatchString(ci) {
 			t.Errorf(".ci/run does not run %q", want)
 		}
@@ -60,17 +64,44 @@ func TestSuitesSee(t *testing.T) {
 		suites map[string][]string
 		want   string
 	}{
-		"all is well":       {map[string]string{"internal/a/a_test.go": plain}, map[string][]string{"own": {"./internal/a"}}, ""},
-		"well in both":      {map[string]string{"internal/a/a_test.go": short}, map[string][]string{"own": {"./internal/a"}, "e2e": {"./internal/a"}}, ""},
-		"whole":             {map[string]string{"internal/a/a_test.go": short}, map[string][]string{"e2e": {"./internal/a"}}, ""},
-		"nowhere":           {map[string]string{"internal/a/a_test.go": plain}, nil, "internal/a"},
-		"half":              {map[string]string{"internal/a/a_test.go": short}, map[string][]string{"own": {"./internal/a"}}, "internal/a"},
-		"twice for nothing": {map[string]string{"internal/a/a_test.go": plain}, map[string][]string{"own": {"./internal/a"}, "e2e": {"./internal/a"}}, "internal/a"},
-		"twice":             {map[string]string{"internal/a/a_test.go": short}, map[string][]string{"own": {"./internal/a"}, "pure": {"./internal/a"}, "e2e": {"./internal/a"}}, "internal/a"},
-		"not there":         {map[string]string{"internal/a/a_test.go": plain}, map[string][]string{"own": {"./internal/a", "./internal/b"}}, "internal/b"},
-		"behind a tag":      {map[string]string{"internal/a/a_test.go": "//go:build slow\n\n" + plain}, map[string][]string{"own": {"./internal/a"}}, "a_test.go"},
-		"servers":           {map[string]string{"internal/a/a_test.go": plain + "import \"" + module + "internal/apitest\"\n"}, map[string][]string{"own": {"./internal/a"}}, "internal/a"},
-		"where nobody sees": {map[string]string{"internal/a/a_test.go": plain, "internal/a/a.go": short}, map[string][]string{"own": {"./internal/a"}}, "a.go"},
+		"all is well": {
+			map[string]string{"internal/a/a_test.go": plain}, map[string][]string{"own": {"./internal/a"}}, "",
+		},
+		"well in both": {
+			map[string]string{"internal/a/a_test.go": short},
+			map[string][]string{"own": {"./internal/a"}, "e2e": {"./internal/a"}}, "",
+		},
+		"whole": {
+			map[string]string{"internal/a/a_test.go": short}, map[string][]string{"e2e": {"./internal/a"}}, "",
+		},
+		"nowhere": {map[string]string{"internal/a/a_test.go": plain}, nil, "internal/a"},
+		"half": {
+			map[string]string{"internal/a/a_test.go": short}, map[string][]string{"own": {"./internal/a"}}, "internal/a",
+		},
+		"twice for nothing": {
+			map[string]string{"internal/a/a_test.go": plain},
+			map[string][]string{"own": {"./internal/a"}, "e2e": {"./internal/a"}}, "internal/a",
+		},
+		"twice": {
+			map[string]string{"internal/a/a_test.go": short},
+			map[string][]string{"own": {"./internal/a"}, "pure": {"./internal/a"}, "e2e": {"./internal/a"}}, "internal/a",
+		},
+		"not there": {
+			map[string]string{"internal/a/a_test.go": plain}, map[string][]string{"own": {"./internal/a", "./internal/b"}},
+			"internal/b",
+		},
+		"behind a tag": {
+			map[string]string{"internal/a/a_test.go": "//go:build slow\n\n" + plain},
+			map[string][]string{"own": {"./internal/a"}}, "a_test.go",
+		},
+		"servers": {
+			map[string]string{"internal/a/a_test.go": plain + "import \"" + module + "internal/apitest\"\n"},
+			map[string][]string{"own": {"./internal/a"}}, "internal/a",
+		},
+		"where nobody sees": {
+			map[string]string{"internal/a/a_test.go": plain, "internal/a/a.go": short},
+			map[string][]string{"own": {"./internal/a"}}, "a.go",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var tree []*source
@@ -105,7 +136,8 @@ func reached(tree []*source, suites map[string][]string) (complaints []string) {
 		}
 		for line := range strings.Lines(s.text) {
 			// The kernel tests are of Linux, like all of weft.
-			if e, err := constraint.Parse(strings.TrimSpace(line)); err == nil && !e.Eval(func(tag string) bool { return tag == "linux" || tag == "amd64" }) {
+			if e, err := constraint.Parse(strings.TrimSpace(line)); err == nil &&
+				!e.Eval(func(tag string) bool { return tag == "linux" || tag == "amd64" }) {
 				complain(s.path, ": is behind a tag: no suite runs it (nettest.Whole puts a test into make test-e2e)")
 			}
 		}
@@ -118,7 +150,8 @@ func reached(tree []*source, suites map[string][]string) (complaints []string) {
 	}
 	for room := range serves {
 		if serves[room] && !encloses[room] {
-			complain(room, ": its tests start servers in the machine's own network namespace, where others' ports are (nettest.Main)")
+			complain(room,
+				": its tests start servers in the machine's own network namespace, where others' ports are (nettest.Main)")
 		}
 	}
 	whole, short := map[string]int{}, map[string]int{}

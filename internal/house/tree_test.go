@@ -45,8 +45,8 @@ func (s *source) test() bool { return strings.HasSuffix(s.path, "_test.go") }
 
 func (s *source) generated() bool { return ast.IsGenerated(s.tree) }
 
-// client reports whether the file is of the client that client-gen makes as it makes everybody's: with a scheme that a variable
-// holds and init fills. No program of weft links it.
+// client reports whether the file is of the client that client-gen makes as it makes everybody's: with a scheme that a
+// variable holds and init fills. No program of weft links it.
 func (s *source) client() bool { return s.generated() && s.in("pkg/client") }
 
 // in tells whether the file is in one of the rooms or below.

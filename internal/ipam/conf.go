@@ -56,7 +56,8 @@ func Invalid(hint, format string, args ...any) error {
 	return model.Faultf(model.CodeInvalidConf, hint, format, args...)
 }
 
-// CheckArgs refuses CNI_ARGS keys that nobody knows, unless IgnoreUnknown is set. What Kubernetes' runtimes send is known.
+// CheckArgs refuses CNI_ARGS keys that nobody knows, unless IgnoreUnknown is set. What Kubernetes' runtimes send is
+// known.
 func CheckArgs(args [][2]string) error {
 	var unknown []string
 	ignore := false
@@ -116,7 +117,8 @@ func (r *Routes) UnmarshalJSON(b []byte) error {
 		}
 		var typ *json.UnmarshalTypeError
 		if errors.As(err, &typ) && typ.Field != "" {
-			return model.Faultf(model.CodeDecode, "", "ipam.routes[%d].%s is %s, want %s", i, typ.Field, typ.Value, kind(typ.Type))
+			return model.Faultf(model.CodeDecode, "", "ipam.routes[%d].%s is %s, want %s", i, typ.Field, typ.Value,
+				kind(typ.Type))
 		}
 		return model.Faultf(model.CodeDecode, "", "ipam.routes[%d]: %w", i, err)
 	}
@@ -150,7 +152,8 @@ func (r Routes) Doubts() []model.Doubt {
 		if network := route.Dst.Masked(); network != route.Dst {
 			field := fmt.Sprintf("ipam.routes[%d].dst", i)
 			out = append(out, model.Doubt{
-				Field: field, Msg: fmt.Sprintf("%s %s has host bits set: the route is to %s", field, route.Dst, network), Hint: "write " + network.String(),
+				Field: field, Msg: fmt.Sprintf("%s %s has host bits set: the route is to %s", field, route.Dst, network),
+				Hint: "write " + network.String(),
 			})
 		}
 	}
@@ -175,7 +178,8 @@ func checkNumbers(i int, r model.Route) error {
 		{"scope", value(r.Scope), math.MaxUint8},
 	} {
 		if n.value < 0 || n.value > n.most {
-			return Invalid("leave it out for the kernel's own", "ipam.routes[%d].%s %d is not between 0 and %d", i, n.key, n.value, n.most)
+			return Invalid("leave it out for the kernel's own", "ipam.routes[%d].%s %d is not between 0 and %d", i, n.key,
+				n.value, n.most)
 		}
 	}
 	return nil

@@ -29,8 +29,8 @@ type Ask struct {
 	Held []netip.Addr
 	// Wishes are what the pod and its namespace say, for an allocator that knows pools.
 	Wishes model.AddressWishes
-	// VM is the virtual machine that the addresses are promised to; nil: they are the attachment's. Incoming: the machine runs
-	// elsewhere with its addresses, and is to migrate.
+	// VM is the virtual machine that the addresses are promised to; nil: they are the attachment's. Incoming: the machine
+	// runs elsewhere with its addresses, and is to migrate.
 	VM       *model.VMRef
 	Incoming bool
 	// Unproven: the pod itself says whose machine it is there for, and whoever may make pods may say so.
@@ -44,8 +44,8 @@ func (a Ask) Key() model.AttachmentKey {
 	return model.AttachmentKey{Network: a.Network, ContainerID: a.ContainerID, IfName: a.IfName}
 }
 
-// Capabilities are what an Allocator can do beside giving and taking back. It names them all in one value: what is not named
-// there is never asked for.
+// Capabilities are what an Allocator can do beside giving and taking back. It names them all in one value: what is not
+// named there is never asked for.
 type Capabilities struct {
 	// NeedsLink: it sends packets through the attachment's interface. It is asked when that exists and is up, and gets the
 	// addresses back while it still exists.
@@ -71,14 +71,15 @@ type Hold interface {
 	Keep() error
 	// Drop gives up the choice; after Keep it does nothing.
 	Drop()
-	// Standby reports whether another attachment of the same machine uses the addresses: nothing may lead to them here before they
-	// are taken by a Mover.
+	// Standby reports whether another attachment of the same machine uses the addresses: nothing may lead to them here
+	// before they are taken by a Mover.
 	Standby() bool
 }
 
 // Mover is what an Allocator is that can take addresses over from another node.
 type Mover interface {
-	// Take makes the machine's addresses, ask.Held, those of this attachment, wherever they were. Taken already is no error.
+	// Take makes the machine's addresses, ask.Held, those of this attachment, wherever they were. Taken already is no
+	// error.
 	Take(ctx context.Context, ask Ask) error
 }
 

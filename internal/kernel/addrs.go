@@ -52,8 +52,8 @@ func (a *addrs) has(want state.Addr) (found *link.FoundAddr, equal bool) {
 	return nil, want.Absent
 }
 
-// batch takes off what must not be there, then adds. An address that differs is taken off first: flags of one that is there
-// are not changed.
+// batch takes off what must not be there, then adds. An address that differs is taken off first: flags of one that is
+// there are not changed.
 func (a *addrs) batch() []*rtnl.Message {
 	var gone, batch []*rtnl.Message
 	for _, want := range a.want {

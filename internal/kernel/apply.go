@@ -52,7 +52,9 @@ func (a *apply) run(ctx context.Context, effects []state.Effect) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{a.makeLinks, a.enslave, a.hostSettings, a.filters, a.podBatch, a.hostBatch, a.settle} {
+	for _, step := range []func(context.Context) error{
+		a.makeLinks, a.enslave, a.hostSettings, a.filters, a.podBatch, a.hostBatch, a.settle,
+	} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -90,8 +92,8 @@ func (a *apply) filters(ctx context.Context) error {
 	return nil
 }
 
-// podBatch is the pod's side in one batch. The kernel refuses an IPv6 address (EACCES) where somebody switched IPv6 off:
-// then the link is looked at and IPv6 switched on.
+// podBatch is the pod's side in one batch. The kernel refuses an IPv6 address (EACCES) where somebody switched IPv6
+// off: then the link is looked at and IPv6 switched on.
 func (a *apply) podBatch(ctx context.Context) error {
 	if a.pod.conn == nil {
 		return nil

@@ -22,7 +22,12 @@ func peerSpace(i int) state.Space {
 	return state.Space{
 		Neighs: []state.Neigh{{Link: "vx0", IP: end, MAC: mac}},
 		FDBs:   []state.FDB{{Link: "vx0", MAC: mac, Dst: netip.AddrFrom4([4]byte{192, 168, b[0], b[1]})}},
-		Routes: []state.Route{{Dst: netip.PrefixFrom(end, 24), Gw: end, Link: "vx0", OnLink: true, Metric: 1000 + uint32(i), Protocol: kernel.Protocol}},
+		Routes: []state.Route{
+			{
+				Dst: netip.PrefixFrom(end, 24), Gw: end, Link: "vx0", OnLink: true, Metric: 1000 + uint32(i),
+				Protocol: kernel.Protocol,
+			},
+		},
 	}
 }
 
@@ -34,8 +39,8 @@ func peersFragment(from, to int) state.Fragment {
 	return f
 }
 
-// TestFewAmongMany applies, reads and removes single things where there are hundreds: it must not cost more than where there
-// are none, and must find what is there.
+// TestFewAmongMany applies, reads and removes single things where there are hundreds: it must not cost more than where
+// there are none, and must find what is there.
 func TestFewAmongMany(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	ns := nettest.NS(t, "node")
@@ -74,7 +79,8 @@ func TestFewAmongMany(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(f.Host, read, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
+		if d := cmp.Diff(f.Host, read, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+			cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
 			t.Errorf("%s: not as planned:\n%s", name, d)
 		}
 	}
@@ -82,7 +88,8 @@ func TestFewAmongMany(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(len(marked.Links), len(marked.Routes), len(marked.Neighs), len(marked.FDBs)); got != "1 801 801 801" {
+	if got := fmt.Sprint(len(marked.Links), len(marked.Routes), len(marked.Neighs), len(marked.FDBs)); got !=
+		"1 801 801 801" {
 		t.Errorf("marked: %s links, routes, neighbours, entries", got)
 	}
 	if got := cost(func() error { return spaces.Remove(ctx, one) }); got > 12 {
@@ -90,8 +97,8 @@ func TestFewAmongMany(t *testing.T) {
 	}
 }
 
-// TestHiddenRoutes looks for single routes that the kernel does not choose: another one of the prefix is better, or a part of
-// it has a route of its own.
+// TestHiddenRoutes looks for single routes that the kernel does not choose: another one of the prefix is better, or a
+// part of it has a route of its own.
 func TestHiddenRoutes(t *testing.T) {
 	for name, hide := range map[string]string{
 		"nothing":    "10.9.0.0/24 via 192.168.7.2 metric 5",
@@ -108,7 +115,9 @@ func TestHiddenRoutes(t *testing.T) {
 			}
 			defer func() { _ = conn.Close() }()
 			nettest.Run(t, ns, "ip", "link", "add", "up0", "type", "veth", "peer", "name", "up1")
-			for _, c := range []string{"link set up0 up", "link set up1 up", "addr add 192.168.7.1/24 dev up0", "route add " + hide} {
+			for _, c := range []string{
+				"link set up0 up", "link set up1 up", "addr add 192.168.7.1/24 dev up0", "route add " + hide,
+			} {
 				nettest.IP(t, ns, c)
 			}
 			f := peersFragment(900, 901)

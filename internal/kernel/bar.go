@@ -13,8 +13,8 @@ import (
 // Barred is the link group of links that are down because nobody may speak over them: "wefb" in ASCII.
 const Barred = 0x77656662
 
-// Bar has links be down, and those up again that were barred before and are not named. What is barred is told by the links' group, so
-// it outlives this process; the dead stay dead, and a missing link is none.
+// Bar has links be down, and those up again that were barred before and are not named. What is barred is told by the
+// links' group, so it outlives this process; the dead stay dead, and a missing link is none.
 func (c *Conn) Bar(ctx context.Context, names []string) (down, up []string, err error) {
 	links, err := c.reader.Links(ctx, 0)
 	if err != nil {

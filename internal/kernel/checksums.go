@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// checksums say of links who computes the checksums of what is sent: the sender, or whoever puts it on a wire. It is a setting
-// of ethtool's, which no link message carries.
+// checksums say of links who computes the checksums of what is sent: the sender, or whoever puts it on a wire. It is a
+// setting of ethtool's, which no link message carries.
 type checksums struct {
 	want  []state.Link
 	links *links

@@ -35,7 +35,8 @@ func (c *connections) Tracked(choose func(state.Connection) bool) ([]state.Track
 	return c.tracked.List(c.ns, choose)
 }
 
-// Track has connections tracked that another kernel has tracked. Of those that are known the time is lengthened, if longer.
+// Track has connections tracked that another kernel has tracked. Of those that are known the time is lengthened, if
+// longer.
 func (c *connections) Track(all []state.Tracked, longer bool) error {
 	return c.tracked.Track(c.ns, all, longer)
 }

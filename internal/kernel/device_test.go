@@ -41,9 +41,12 @@ func TestDevices(t *testing.T) {
 	nettest.Run(t, s.Host.ns, "ip", "link", "add", "atop", "address", "02:00:00:00:00:05", "type", "bridge")
 	nettest.Run(t, s.Host.ns, "ip", "link", "property", "add", "dev", "ens5", "altname", "the-card-in-the-fifth-slot")
 	nettest.Run(t, s.Host.ns, "sysctl", "-qw", "net.ipv4.conf.ens5.rp_filter=2")
-	s.Host.Root = sysfs(t, "/sys/bus/pci/devices/0000:00:05.0/net/ens5", "/sys/bus/pci/devices/0000:00:05.0/driver=../../../drivers/e1000",
-		"/sys/bus/pci/devices/0000:00:06.0/virtio0/net/ens5", "/sys/bus/pci/devices/0000:00:07.0/driver=../../../drivers/vfio-pci",
-		"/sys/bus/pci/devices/0000:00:08.0/net/nowhere", "/sys/bus/auxiliary/devices/sf.1/net/ens5", "/sys/devices/x/net/ens5")
+	s.Host.Root = sysfs(t, "/sys/bus/pci/devices/0000:00:05.0/net/ens5",
+		"/sys/bus/pci/devices/0000:00:05.0/driver=../../../drivers/e1000",
+		"/sys/bus/pci/devices/0000:00:06.0/virtio0/net/ens5",
+		"/sys/bus/pci/devices/0000:00:07.0/driver=../../../drivers/vfio-pci",
+		"/sys/bus/pci/devices/0000:00:08.0/net/nowhere", "/sys/bus/auxiliary/devices/sf.1/net/ens5",
+		"/sys/devices/x/net/ens5")
 	for device, want := range map[state.Device]string{
 		{Name: "ens5"}:                       "ens5  ",
 		{Name: "the-card-in-the-fifth-slot"}: "ens5  ",
@@ -94,7 +97,8 @@ func TestDevices(t *testing.T) {
 		}
 	}
 	want := []string{
-		"addr 192.0.2.5/24 dev ens5", "addr 2001:db8::5/64 dev ens5", "route 198.51.100.0/24 via 192.0.2.1 dev ens5 table 254 scope 0 type 1",
+		"addr 192.0.2.5/24 dev ens5", "addr 2001:db8::5/64 dev ens5",
+		"route 198.51.100.0/24 via 192.0.2.1 dev ens5 table 254 scope 0 type 1",
 		"sysctl net/ipv4/conf/ens5/rp_filter = 2", "sysctl net/ipv6/conf/ens5/addr_gen_mode = 0",
 	}
 	if d := cmp.Diff(want, told); d != "" {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kernel moves network namespaces to what fragments say: it reads what a fragment names, compares, and writes the
-// difference. It knows nothing of pods, plugins or plans.
+// Package kernel moves network namespaces to what fragments say: it reads what a fragment names, compares, and writes
+// the difference. It knows nothing of pods, plugins or plans.
 //
 // # How Apply walks
 //
@@ -24,11 +24,11 @@
 //
 // # Where to find a kind of thing
 //
-// How one kind is read, compared, written, removed and told is one type in one file, and each can be read alone: links.go
-// (names and indexes), linksettings.go (what is set on links), addrs.go, routes.go, neighs.go, fdbs.go, rules.go, sysctls.go,
-// qdiscs.go, portvlans.go, checksums.go, joins.go, filters.go. A view has one of each for one namespace, and Apply, Diff, Read
-// and Remove only say in which order they come. What asks the kernel is package reader, what answers a
-// planner is package observe; packages join and netfilter hold what their names say.
+// How one kind is read, compared, written, removed and told is one type in one file, and each can be read alone:
+// links.go (names and indexes), linksettings.go (what is set on links), addrs.go, routes.go, neighs.go, fdbs.go,
+// rules.go, sysctls.go, qdiscs.go, portvlans.go, checksums.go, joins.go, filters.go. A view has one of each for one
+// namespace, and Apply, Diff, Read and Remove only say in which order they come. What asks the kernel is package
+// reader, what answers a planner is package observe; packages join and netfilter hold what their names say.
 //
 // # What is ours
 //
@@ -39,20 +39,20 @@
 //
 // # Moved and given back
 //
-// A link with an origin is not made but comes from there, in one change with its new name; its alias is its old name while it
-// is away. Remove and Release send it back under that name, wherever they find it: still at its place, in the pod, or put
-// back by the kernel under another name because the pod's namespace died. What else it lost is not theirs to know: Restore
-// applies a pre-image to what is still there, and makes nothing.
+// A link with an origin is not made but comes from there, in one change with its new name; its alias is its old name
+// while it is away. Remove and Release send it back under that name, wherever they find it: still at its place, in the
+// pod, or put back by the kernel under another name because the pod's namespace died. What else it lost is not theirs
+// to know: Restore applies a pre-image to what is still there, and makes nothing.
 //
 // # Index and name
 //
-// Plans know links by name. Indexes of new links are chosen here, so that both ends of a pair can be spoken of at once; the
-// kernel refuses a taken one and another is chosen.
+// Plans know links by name. Indexes of new links are chosen here, so that both ends of a pair can be spoken of at once;
+// the kernel refuses a taken one and another is chosen.
 //
 // # Metrics
 //
-// A route without a metric has the kernel's default. A plan that puts hundreds of routes on one device gives each its own
-// metric: among equals the kernel's search is linear. Routes to containers each have a device of their own.
+// A route without a metric has the kernel's default. A plan that puts hundreds of routes on one device gives each its
+// own metric: among equals the kernel's search is linear. Routes to containers each have a device of their own.
 //
 // # Open as long as needed
 //

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// filters are what a space names of packet filters: tables of nft, chains of iptables, addresses in firewalld's zones. Each has
-// a program or a socket of its own, which is opened when something of it is wanted.
+// filters are what a space names of packet filters: tables of nft, chains of iptables, addresses in firewalld's zones.
+// Each has a program or a socket of its own, which is opened when something of it is wanted.
 type filters struct {
 	space   state.SpaceName
 	tables  []state.Table

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestForeignNamesAreRefused: a link of a wanted name that is not the wanted one is an error that names it, and stays as
-// it is.
+// TestForeignNamesAreRefused: a link of a wanted name that is not the wanted one is an error that names it, and stays
+// as it is.
 func TestForeignNamesAreRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		inPod bool
@@ -21,12 +21,20 @@ func TestForeignNamesAreRefused(t *testing.T) {
 		want  error
 		names string
 	}{
-		"another kind":       {false, []string{"link", "add", "cni0", "type", "veth", "peer", "name", "other"}, port(1), ErrForeign, "cni0"},
-		"unmarked bridge":    {false, []string{"link", "add", "cni0", "type", "bridge"}, port(1), ErrForeign, "cni0"},
-		"unmarked pair":      {false, []string{"link", "add", "veth0001", "type", "veth", "peer", "name", "other"}, ptp(1), ErrForeign, "veth0001"},
-		"pod has the name":   {true, []string{"link", "add", "eth0", "type", "bridge"}, ptp(1), ErrExists, "eth0"},
-		"pair of somebody":   {true, []string{"link", "add", "eth0", "type", "veth", "peer", "name", "other"}, ptp(1), ErrExists, "eth0"},
-		"route in its stead": {false, []string{"route", "add", "10.1.0.1/32", "dev", "lo"}, ptp(1), ErrForeign, "10.1.0.1/32"},
+		"another kind": {
+			false, []string{"link", "add", "cni0", "type", "veth", "peer", "name", "other"}, port(1), ErrForeign, "cni0",
+		},
+		"unmarked bridge": {false, []string{"link", "add", "cni0", "type", "bridge"}, port(1), ErrForeign, "cni0"},
+		"unmarked pair": {
+			false, []string{"link", "add", "veth0001", "type", "veth", "peer", "name", "other"}, ptp(1), ErrForeign, "veth0001",
+		},
+		"pod has the name": {true, []string{"link", "add", "eth0", "type", "bridge"}, ptp(1), ErrExists, "eth0"},
+		"pair of somebody": {
+			true, []string{"link", "add", "eth0", "type", "veth", "peer", "name", "other"}, ptp(1), ErrExists, "eth0",
+		},
+		"route in its stead": {
+			false, []string{"route", "add", "10.1.0.1/32", "dev", "lo"}, ptp(1), ErrForeign, "10.1.0.1/32",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := pair(t)
@@ -54,8 +62,8 @@ func TestForeignNamesAreRefused(t *testing.T) {
 	}
 }
 
-// TestTakenIndexHitsNobody: when the index that was chosen for a new link belongs to another one, that one is left alone
-// and another index is chosen.
+// TestTakenIndexHitsNobody: when the index that was chosen for a new link belongs to another one, that one is left
+// alone and another index is chosen.
 func TestTakenIndexHitsNobody(t *testing.T) {
 	s := pair(t)
 	nettest.Run(t, s.Host.ns, "ip", "link", "add", "theirs", "index", "4711", "type", "bridge")

@@ -9,9 +9,12 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// givenBack takes a link that there is, twice, and gives it back, twice, by each way of undo: the second time there is nothing to
-// do. What begin makes is then as it was. Look is called when the link is taken, and each time that it has been given back.
-func givenBack(t *testing.T, begin func(*testing.T, Spaces) (f, before state.Fragment), look func(t *testing.T, s Spaces, taken bool)) {
+// givenBack takes a link that there is, twice, and gives it back, twice, by each way of undo: the second time there is
+// nothing to do. What begin makes is then as it was. Look is called when the link is taken, and each time that it has
+// been given back.
+func givenBack(
+	t *testing.T, begin func(*testing.T, Spaces) (f, before state.Fragment), look func(t *testing.T, s Spaces, taken bool),
+) {
 	for name, undo := range map[string]func(Spaces, *testing.T, state.Fragment) error{
 		"remove":  func(s Spaces, t *testing.T, f state.Fragment) error { return s.Remove(t.Context(), f) },
 		"release": func(s Spaces, t *testing.T, f state.Fragment) error { return s.Release(t.Context(), f) },

@@ -55,7 +55,12 @@ func TestHardwareFallsBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := state.Fragment{Owner: "card"}
-		f.Pod.Links = []state.Link{{Name: podName, From: &state.Origin{Space: state.Host, Name: name, Hardware: true}, Alias: name, Up: state.On(), MTU: 1300}}
+		f.Pod.Links = []state.Link{
+			{
+				Name: podName, From: &state.Origin{Space: state.Host, Name: name, Hardware: true}, Alias: name,
+				Up: state.On(), MTU: 1300,
+			},
+		}
 		before := state.Fragment{Owner: "card"}
 		before.Host.Links = []state.Link{{Name: name, MTU: card.Link.MTU, MAC: card.Link.MAC, Up: card.Link.Up}}
 		with := Spaces{Host: s.Host, Pod: conn, PodNS: ns}

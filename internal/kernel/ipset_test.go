@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestIPSets: sets are found by the beginning of their names and taken away; a missing one, and a kernel without ipset, are
-// no error.
+// TestIPSets: sets are found by the beginning of their names and taken away; a missing one, and a kernel without ipset,
+// are no error.
 func TestIPSets(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	c, err := Dial(ns)

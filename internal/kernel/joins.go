@@ -53,8 +53,8 @@ func (j *joins) has(want state.Join) (have string, equal bool) {
 	return found.String(), want.How == "" || want.How == how
 }
 
-// make does the joins that are missing, before their links come up. Where the way is open, the first one that the kernel can is
-// taken.
+// make does the joins that are missing, before their links come up. Where the way is open, the first one that the
+// kernel can is taken.
 func (j *joins) make(ctx context.Context) error {
 	for _, want := range j.want {
 		if _, equal := j.has(want); equal {

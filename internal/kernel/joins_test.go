@@ -26,9 +26,12 @@ import (
 func joining(how state.JoinHow) (pod, guest state.Fragment) {
 	pod = ptp(1)
 	guest.Owner = "weft:vm/x"
-	guest.Pod.Links = []state.Link{{Name: "tap0", Kind: state.Tap, MAC: state.MAC{2, 1, 1, 1, 1, 1}, Up: state.On(), Alias: guest.Owner}}
+	guest.Pod.Links = []state.Link{
+		{Name: "tap0", Kind: state.Tap, MAC: state.MAC{2, 1, 1, 1, 1, 1}, Up: state.On(), Alias: guest.Owner},
+	}
 	guest.Pod.Joins = []state.Join{{
-		Tap: "tap0", Link: "eth0", How: how, Own: []netip.Addr{addr("169.254.75.10"), addr("fe80::1")}, Near: prefix("10.1.0.0/17"), Guest: addr("10.1.0.1"),
+		Tap: "tap0", Link: "eth0", How: how, Own: []netip.Addr{addr("169.254.75.10"), addr("fe80::1")},
+		Near: prefix("10.1.0.0/17"), Guest: addr("10.1.0.1"),
 		DHCP4: true, DHCP6: true, RS: true,
 	}}
 	return pod, guest
@@ -65,7 +68,8 @@ func ethernet(kind uint16, parts ...[]byte) []byte {
 }
 
 func arpFrame(op byte, target string) []byte {
-	return ethernet(unix.ETH_P_ARP, []byte{0, 1, 8, 0, 6, 4, 0, op, 2, 2, 2, 2, 2, 2, 10, 1, 0, 1, 0, 0, 0, 0, 0, 0}, addr(target).AsSlice())
+	return ethernet(unix.ETH_P_ARP, []byte{0, 1, 8, 0, 6, 4, 0, op, 2, 2, 2, 2, 2, 2, 10, 1, 0, 1, 0, 0, 0, 0, 0, 0},
+		addr(target).AsSlice())
 }
 
 func udp4(dst string, port uint16, change ...func(header []byte)) []byte {
@@ -166,8 +170,8 @@ func TestJoinBrings(t *testing.T) {
 	})
 }
 
-// TestJoinStays: a second pass writes nothing, what somebody takes away is missed and comes back, another way leaves nothing of the
-// one before, and in the end the pod is as it was.
+// TestJoinStays: a second pass writes nothing, what somebody takes away is missed and comes back, another way leaves
+// nothing of the one before, and in the end the pod is as it was.
 func TestJoinStays(t *testing.T) {
 	vandals := map[state.JoinHow]func(t *testing.T, s Spaces) error{
 		state.JoinPeer: func(t *testing.T, s Spaces) error {
@@ -217,10 +221,12 @@ func TestJoinStays(t *testing.T) {
 	})
 }
 
-// TestJoinKeepsLimits: a link whose packets wait in a queue is joined in a way that has them wait there, also when the queue comes later.
+// TestJoinKeepsLimits: a link whose packets wait in a queue is joined in a way that has them wait there, also when the
+// queue comes later.
 func TestJoinKeepsLimits(t *testing.T) {
 	s, guest := withJoin(t, state.JoinPeer)
-	nettest.Run(t, s.PodNS, "tc", "qdisc", "add", "dev", "eth0", "root", "handle", "7766:", "tbf", "rate", "8mbit", "burst", "20000", "limit", "20000")
+	nettest.Run(t, s.PodNS, "tc", "qdisc", "add", "dev", "eth0", "root", "handle", "7766:", "tbf", "rate", "8mbit",
+		"burst", "20000", "limit", "20000")
 	guest.Pod.Joins[0].How = ""
 	if d, err := s.Diff(t.Context(), guest); err != nil || len(d) != 1 || !strings.Contains(d[0].Want, "join tap0 eth0") {
 		t.Errorf("packets pass by a queue that came later, and the difference is %v (%v)", d, err)
@@ -230,7 +236,8 @@ func TestJoinKeepsLimits(t *testing.T) {
 	peer := guest
 	peer.Pod.Joins = slices.Clone(guest.Pod.Joins)
 	peer.Pod.Joins[0].How = state.JoinPeer
-	if err := s.Apply(t.Context(), peer); err == nil || !strings.Contains(err.Error(), "packets that are handed to the other end of link eth0 pass by its queue") {
+	if err := s.Apply(t.Context(), peer); err == nil ||
+		!strings.Contains(err.Error(), "packets that are handed to the other end of link eth0 pass by its queue") {
 		t.Errorf("joined past the queue: %v", err)
 	}
 }
@@ -244,7 +251,8 @@ func TestJoinChooses(t *testing.T) {
 	nettest.Run(t, s.PodNS, "ping", "-c1", "-W5", "10.1.255.1")
 }
 
-// TestJoinByTCX: where the kernel has no filters that are programs, tcx runs them: that is as good, and ends with the join.
+// TestJoinByTCX: where the kernel has no filters that are programs, tcx runs them: that is as good, and ends with the
+// join.
 func TestJoinByTCX(t *testing.T) {
 	s, guest := withJoin(t, state.JoinPeer)
 	links, err := s.Pod.reader.LinksByName(t.Context(), []string{"tap0", "eth0"})
@@ -281,7 +289,8 @@ func TestJoinByTCX(t *testing.T) {
 	nettest.Run(t, s.PodNS, "ping", "-c1", "-W5", "10.1.255.1")
 }
 
-// TestJoinBesideOthers: where somebody has a link's place for filters, tcx runs the programs, and what is somebody's stays.
+// TestJoinBesideOthers: where somebody has a link's place for filters, tcx runs the programs, and what is somebody's
+// stays.
 func TestJoinBesideOthers(t *testing.T) {
 	s, guest := withJoin(t, state.JoinPeer)
 	if err := s.Remove(t.Context(), guest); err != nil {

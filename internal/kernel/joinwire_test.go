@@ -53,7 +53,8 @@ func sniff(t *testing.T, ns *netns.NS, name string) *wire {
 	return w
 }
 
-// passes sends a frame into the tap, and another one behind it that always goes out, and tells whether the first one did.
+// passes sends a frame into the tap, and another one behind it that always goes out, and tells whether the first one
+// did.
 func (w *wire) passes(tap *os.File, frame []byte) (out bool) {
 	w.t.Helper()
 	w.sentinels++

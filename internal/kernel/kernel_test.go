@@ -176,7 +176,10 @@ func snapshot(t testing.TB, s Spaces) string {
 	t.Helper()
 	var b strings.Builder
 	for _, c := range []*Conn{s.Host, s.Pod} {
-		for _, argv := range [][]string{{"ip", "-o", "link"}, {"ip", "-o", "addr"}, {"ip", "route"}, {"ip", "-6", "route"}, {"ip", "rule"}, {"nft", "list", "ruleset"}} {
+		for _, argv := range [][]string{
+			{"ip", "-o", "link"}, {"ip", "-o", "addr"}, {"ip", "route"}, {"ip", "-6", "route"}, {"ip", "rule"},
+			{"nft", "list", "ruleset"},
+		} {
 			b.WriteString(nettest.Run(t, c.ns, argv...))
 		}
 	}
@@ -268,7 +271,10 @@ func TestVandalismIsRepaired(t *testing.T) {
 		}
 		mustApply(t, s, f)
 	}
-	pods := map[string][]string{"default": {"ip", "route", "del", "default"}, "addr": {"ip", "addr", "flush", "dev", "eth0"}, "eth0": {"ip", "link", "del", "eth0"}}
+	pods := map[string][]string{
+		"default": {"ip", "route", "del", "default"}, "addr": {"ip", "addr", "flush", "dev", "eth0"},
+		"eth0": {"ip", "link", "del", "eth0"},
+	}
 	for name, argv := range pods {
 		nettest.Run(t, s.PodNS, argv...)
 		t.Log(name)

@@ -16,7 +16,8 @@ import (
 func lower(t *testing.T, s Spaces) *netns.NS {
 	t.Helper()
 	lan := nettest.NS(t, "lan")
-	lines(t, s.Host.ns, "link add ens5 address 02:00:00:00:00:05 type veth peer name wire netns "+lan.Path(), "link set ens5 up", "addr add 10.7.0.254/24 dev ens5")
+	lines(t, s.Host.ns, "link add ens5 address 02:00:00:00:00:05 type veth peer name wire netns "+lan.Path(),
+		"link set ens5 up", "addr add 10.7.0.254/24 dev ens5")
 	lines(t, lan, "link set wire up", "addr add 10.7.0.1/24 dev wire", "addr add fd00:7::1/64 dev wire nodad")
 	return lan
 }
@@ -33,23 +34,33 @@ func lines(t *testing.T, ns *netns.NS, lines ...string) {
 func upon(l state.Link) state.Fragment {
 	l.Name, l.Alias, l.Up, l.Parent = "eth0", "weft:net/c/eth0", state.On(), &state.Parent{Space: state.Host, Name: "ens5"}
 	return state.Fragment{Owner: "c", Pod: state.Space{
-		Links:  []state.Link{l},
-		Addrs:  []state.Addr{{Link: "eth0", Prefix: prefix("10.7.0.2/24")}, {Link: "eth0", Prefix: prefix("fd00:7::2/64"), NoDAD: true}},
-		Routes: []state.Route{{Dst: prefix("0.0.0.0/0"), Gw: addr("10.7.0.1"), Link: "eth0"}, {Dst: prefix("::/0"), Gw: addr("fd00:7::1"), Link: "eth0"}},
+		Links: []state.Link{l},
+		Addrs: []state.Addr{
+			{Link: "eth0", Prefix: prefix("10.7.0.2/24")}, {Link: "eth0", Prefix: prefix("fd00:7::2/64"), NoDAD: true},
+		},
+		Routes: []state.Route{
+			{Dst: prefix("0.0.0.0/0"), Gw: addr("10.7.0.1"), Link: "eth0"},
+			{Dst: prefix("::/0"), Gw: addr("fd00:7::1"), Link: "eth0"},
+		},
 	}}
 }
 
 func kinds() map[string]state.Link {
 	two := 2000
 	return map[string]state.Link{
-		"macvlan":          {Kind: state.Macvlan, MAC: state.SeedMAC("a"), Macvlan: &state.MacvlanAttrs{Mode: "bridge"}},
-		"macvlan private":  {Kind: state.Macvlan, MAC: state.SeedMAC("a"), Macvlan: &state.MacvlanAttrs{Mode: "private", BcQueueLen: &two}, MTU: 1300},
+		"macvlan": {Kind: state.Macvlan, MAC: state.SeedMAC("a"), Macvlan: &state.MacvlanAttrs{Mode: "bridge"}},
+		"macvlan private": {
+			Kind: state.Macvlan, MAC: state.SeedMAC("a"), Macvlan: &state.MacvlanAttrs{Mode: "private", BcQueueLen: &two},
+			MTU: 1300,
+		},
 		"macvlan vepa":     {Kind: state.Macvlan, MAC: state.SeedMAC("a"), Macvlan: &state.MacvlanAttrs{Mode: "vepa"}},
 		"macvlan passthru": {Kind: state.Macvlan, MAC: state.SeedMAC("a"), Macvlan: &state.MacvlanAttrs{Mode: "passthru"}},
 		"ipvlan":           {Kind: state.Ipvlan, MAC: state.MAC{2, 0, 0, 0, 0, 5}, Ipvlan: &state.IpvlanAttrs{Mode: "l2"}},
-		"ipvlan l3":        {Kind: state.Ipvlan, MAC: state.MAC{2, 0, 0, 0, 0, 5}, Ipvlan: &state.IpvlanAttrs{Mode: "l3"}, MTU: 1300},
-		"ipvlan l3s":       {Kind: state.Ipvlan, MAC: state.MAC{2, 0, 0, 0, 0, 5}, Ipvlan: &state.IpvlanAttrs{Mode: "l3s"}},
-		"vlan":             {Kind: state.Vlan, MAC: state.MAC{2, 0, 0, 0, 0, 5}, Vlan: &state.VlanAttrs{ID: 7}},
+		"ipvlan l3": {
+			Kind: state.Ipvlan, MAC: state.MAC{2, 0, 0, 0, 0, 5}, Ipvlan: &state.IpvlanAttrs{Mode: "l3"}, MTU: 1300,
+		},
+		"ipvlan l3s": {Kind: state.Ipvlan, MAC: state.MAC{2, 0, 0, 0, 0, 5}, Ipvlan: &state.IpvlanAttrs{Mode: "l3s"}},
+		"vlan":       {Kind: state.Vlan, MAC: state.MAC{2, 0, 0, 0, 0, 5}, Vlan: &state.VlanAttrs{ID: 7}},
 	}
 }
 
@@ -160,7 +171,9 @@ func TestUponInPod(t *testing.T) {
 
 // A link that was made and not yet marked when its maker was killed is known by its MAC.
 func TestKindsHalfMade(t *testing.T) {
-	for kind, l := range map[string]state.Link{"macvlan": kinds()["macvlan"], "tap": {Kind: state.Tap, MAC: state.SeedMAC("t")}} {
+	for kind, l := range map[string]state.Link{
+		"macvlan": kinds()["macvlan"], "tap": {Kind: state.Tap, MAC: state.SeedMAC("t")},
+	} {
 		t.Run(kind, func(t *testing.T) {
 			nettest.Need(t, kind)
 			s := pair(t)
@@ -188,7 +201,8 @@ func TestTap(t *testing.T) {
 	nettest.Need(t, "tap")
 	user, group := uint32(0), uint32(0)
 	for name, tun := range map[string]*state.TunAttrs{
-		"plain": nil, "queues": {MultiQueue: true}, "owner": {Owner: &user}, "both": {Owner: &user, Group: &group, MultiQueue: true},
+		"plain": nil, "queues": {MultiQueue: true}, "owner": {Owner: &user},
+		"both":       {Owner: &user, Group: &group, MultiQueue: true},
 		"no selinux": {SELinux: "system_u:system_r:container_t:s0"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -196,9 +210,12 @@ func TestTap(t *testing.T) {
 			f := state.Fragment{Owner: "c"}
 			nettest.Run(t, s.PodNS, "ip", "link", "add", "br0", "type", "bridge")
 			f.Pod.Links = []state.Link{{
-				Name: "tap0", Kind: state.Tap, MAC: state.SeedMAC("t"), MTU: 1400, Up: state.On(), Alias: "weft:n/c/tap0", Master: "br0", Tun: tun,
+				Name: "tap0", Kind: state.Tap, MAC: state.SeedMAC("t"), MTU: 1400, Up: state.On(), Alias: "weft:n/c/tap0",
+				Master: "br0", Tun: tun,
 			}}
-			f.Pod.Addrs = []state.Addr{{Link: "tap0", Prefix: prefix("10.0.0.1/24")}, {Link: "tap0", Prefix: prefix("fd00::1/64"), NoDAD: true}}
+			f.Pod.Addrs = []state.Addr{
+				{Link: "tap0", Prefix: prefix("10.0.0.1/24")}, {Link: "tap0", Prefix: prefix("fd00::1/64"), NoDAD: true},
+			}
 			mustApply(t, s, f)
 			writes := s.Pod.Writes()
 			mustApply(t, s, f)
@@ -211,7 +228,10 @@ func TestTap(t *testing.T) {
 					t.Errorf("tap0 lacks %q: %s", word, out)
 				}
 			}
-			if tun != nil && (strings.Contains(out, "multi_queue") != tun.MultiQueue || strings.Contains(out, "user root") != (tun.Owner != nil) || strings.Contains(out, "group root") != (tun.Group != nil)) {
+			if tun != nil &&
+				(strings.Contains(out, "multi_queue") != tun.MultiQueue ||
+					strings.Contains(out, "user root") != (tun.Owner != nil) ||
+					strings.Contains(out, "group root") != (tun.Group != nil)) {
 				t.Errorf("tap0: %s", out)
 			}
 			if err := s.Release(t.Context(), f); err != nil {

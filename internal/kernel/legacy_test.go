@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Where the older iptables are in the kernel and the host has no program that reads them, the answer says so; it is another one where
-// they drop, and where they are read and do not.
+// Where the older iptables are in the kernel and the host has no program that reads them, the answer says so; it is
+// another one where they drop, and where they are read and do not.
 func TestDroppedByOlderIPTables(t *testing.T) {
 	ns := nettest.NS(t, "older")
 	for _, program := range []string{"iptables-legacy", "ip6tables-legacy"} {
@@ -34,9 +34,14 @@ func TestDroppedByOlderIPTables(t *testing.T) {
 	}{
 		{"read", "", "ACCEPT", map[string]state.Answer{"4": {}, "6": {}}},
 		{"dropping", "", "DROP", map[string]state.Answer{
-			"4": {Found: true, Value: "iptables table filter chain FORWARD"}, "6": {Found: true, Value: "ip6tables table filter chain FORWARD"},
+			"4": {Found: true, Value: "iptables table filter chain FORWARD"},
+			"6": {Found: true, Value: "ip6tables table filter chain FORWARD"},
 		}},
-		{"unread", bare, "DROP", map[string]state.Answer{"4": {Value: "iptables table filter"}, "6": {Value: "ip6tables table filter"}}},
+		{
+			"unread", bare, "DROP", map[string]state.Answer{
+				"4": {Value: "iptables table filter"}, "6": {Value: "ip6tables table filter"},
+			},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, program := range []string{"iptables-legacy", "ip6tables-legacy"} {

@@ -7,8 +7,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// links are the links that a space names, as they were found and as they are made since. Plans name links, the kernel knows
-// their indexes: here one becomes the other.
+// links are the links that a space names, as they were found and as they are made since. Plans name links, the kernel
+// knows their indexes: here one becomes the other.
 type links struct {
 	found map[string]link.Found
 	// made are those that this Apply has created: nothing is on them yet.

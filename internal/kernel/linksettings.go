@@ -11,8 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// linkSettings are what links that exist have of settings: address, MTU, master, attributes of a port and of their kind, and
-// whether they are up.
+// linkSettings are what links that exist have of settings: address, MTU, master, attributes of a port and of their
+// kind, and whether they are up.
 type linkSettings struct {
 	want  []state.Link
 	links *links
@@ -27,8 +27,8 @@ type linkSettings struct {
 
 func (s *linkSettings) read(ctx context.Context) error { return s.vlans.read(ctx) }
 
-// batch is what differs, all but the administrative state, which comes last: the kernel looks at these settings when a link
-// comes up. The kernel forgets all neighbors of the links in readdressed: they get another address.
+// batch is what differs, all but the administrative state, which comes last: the kernel looks at these settings when a
+// link comes up. The kernel forgets all neighbors of the links in readdressed: they get another address.
 func (s *linkSettings) batch() (batch []*rtnl.Message, readdressed []int, err error) {
 	for _, l := range s.want {
 		have := s.links.found[l.Name]
@@ -116,7 +116,8 @@ func (s *linkSettings) differs(want state.Link) (says string, differ bool) {
 		return "", true
 	}
 	_, changed := s.change(want, have)
-	if changed || foreign(want, have) != nil || differs(want.Up, have.Up) || differs(want.TxChecksum, have.TxChecksum) || attrsDiffer(want, have) ||
+	if changed || foreign(want, have) != nil || differs(want.Up, have.Up) || differs(want.TxChecksum, have.TxChecksum) ||
+		attrsDiffer(want, have) ||
 		s.parentDiffers(want, have) || s.portDiffers(want, have) || want.Kind != "" && want.Kind != have.Kind {
 		return s.links.named(have).String(), true
 	}
@@ -200,7 +201,8 @@ func numberDiffers(want, have *int) bool { return want != nil && (have == nil ||
 
 // covers tells whether have agrees with every attribute that want sets.
 func covers(want, have state.PortAttrs) bool {
-	return !differs(want.Hairpin, have.Hairpin) && !differs(want.Learning, have.Learning) && !differs(want.Flood, have.Flood) &&
+	return !differs(want.Hairpin, have.Hairpin) && !differs(want.Learning, have.Learning) &&
+		!differs(want.Flood, have.Flood) &&
 		!differs(want.McastFlood, have.McastFlood) && !differs(want.BcastFlood, have.BcastFlood) &&
 		!differs(want.Isolated, have.Isolated) && !differs(want.NeighSupp, have.NeighSupp)
 }
@@ -255,7 +257,8 @@ func fixed(want state.Link, have link.Found) bool {
 }
 
 func sameVxlan(want, have state.VxlanAttrs) bool {
-	return want.VNI == have.VNI && want.UDPPort() == have.UDPPort() && want.Local.Is4() == have.Local.Is4() && want.GBP == have.GBP
+	return want.VNI == have.VNI && want.UDPPort() == have.UDPPort() && want.Local.Is4() == have.Local.Is4() &&
+		want.GBP == have.GBP
 }
 
 // attrsBatch is what must be set of the attributes of a link's kind.

@@ -56,9 +56,9 @@ func (a *apply) makeLinks(ctx context.Context) error {
 	return in(state.Pod, a.makeIn(ctx, a.pod))
 }
 
-// taken reports why a pair was refused although its name is free in the node's namespace. ErrExists stays only when a living
-// link has the name of an other end: a dead one is deleted now, and a name that nothing has any more was a dead link's that
-// the reaper took between the kernel's answer and this look.
+// taken reports why a pair was refused although its name is free in the node's namespace. ErrExists stays only when a
+// living link has the name of an other end: a dead one is deleted now, and a name that nothing has any more was a dead
+// link's that the reaper took between the kernel's answer and this look.
 func (a *apply) taken(ctx context.Context, err error) error {
 	if lookErr := a.pod.look(ctx); lookErr != nil {
 		return errors.Join(err, lookErr)
@@ -149,8 +149,8 @@ func (v *view) foreign() error {
 	return errors.Join(errs...)
 }
 
-// adopts tells whether a bridge that somebody else made gets a new port: unless its MAC was written by somebody, it takes
-// the port's for its own, so the one that the plan names is written before.
+// adopts tells whether a bridge that somebody else made gets a new port: unless its MAC was written by somebody, it
+// takes the port's for its own, so the one that the plan names is written before.
 func (v *view) adopts(want state.Link) bool {
 	if _, there := v.links.old(want.Name); !there || want.Kind != state.Bridge || want.MAC.IsZero() || want.Alias != "" {
 		return false

@@ -91,8 +91,9 @@ func (s Spaces) descriptor(name state.SpaceName) (fd int, done func(), err error
 	return own.Fd(), func() { _ = own.Close() }, nil
 }
 
-// giveBack moves the links of a space back to where they came from, each under its old name and without a mark. One that
-// has not left yet loses its mark only; one that the kernel has put back, because its namespace died, gets its name.
+// giveBack moves the links of a space back to where they came from, each under its old name and without a mark. One
+// that has not left yet loses its mark only; one that the kernel has put back, because its namespace died, gets its
+// name.
 func (s Spaces) giveBack(ctx context.Context, v *view) error {
 	var errs []error
 	for _, l := range v.want.Links {
@@ -112,8 +113,8 @@ const (
 	fallPause    = 20 * time.Millisecond
 )
 
-// welcome gives a link that is back its name. Hardware whose namespace has died is waited for: the kernel has a worker for
-// that. Where it does not come (somebody still holds the namespace, or it was unplugged) nothing can be done.
+// welcome gives a link that is back its name. Hardware whose namespace has died is waited for: the kernel has a worker
+// for that. Where it does not come (somebody still holds the namespace, or it was unplugged) nothing can be done.
 func (c *Conn) welcome(ctx context.Context, l state.Link, wait bool) error {
 	for deadline := time.Now().Add(fallPatience); ; {
 		back, err := c.rename(ctx, l)
@@ -140,7 +141,8 @@ func (s Spaces) moveBack(ctx context.Context, v *view, l state.Link, have link.F
 		return in(l.From.Space, err)
 	}
 	if _, is := taken[l.From.Name]; is {
-		return fmt.Errorf("link %s: %w: rename the %s link %s: the name belongs to this one", l.Name, ErrExists, l.From.Space, l.From.Name)
+		return fmt.Errorf("link %s: %w: rename the %s link %s: the name belongs to this one", l.Name, ErrExists,
+			l.From.Space, l.From.Name)
 	}
 	delete(v.links.found, l.Name)
 	batch := []*rtnl.Message{link.SetUp(have.Index, have.Name, false), link.Move(have.Index, have.Name, ns, l.From.Name)}
@@ -166,7 +168,8 @@ func (c *Conn) rename(ctx context.Context, l state.Link) (back bool, err error) 
 		for _, f := range all {
 			if f.Alias == l.From.Name && !f.Dead() {
 				if back {
-					return true, fmt.Errorf("link %s: %w: rename the link %s: the name belongs to this one", f.Name, ErrExists, l.From.Name)
+					return true, fmt.Errorf("link %s: %w: rename the link %s: the name belongs to this one", f.Name,
+						ErrExists, l.From.Name)
 				}
 				have, back = f, true
 			}

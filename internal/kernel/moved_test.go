@@ -18,7 +18,8 @@ import (
 func device(t *testing.T, s Spaces) (moved, before state.Fragment) {
 	t.Helper()
 	for _, argv := range []string{
-		"link add ens5 address 02:00:00:00:00:05 mtu 1450 txqueuelen 77 type veth peer name wire", "link set wire up", "link set ens5 up",
+		"link add ens5 address 02:00:00:00:00:05 mtu 1450 txqueuelen 77 type veth peer name wire", "link set wire up",
+		"link set ens5 up",
 		"link set ens5 alias card", "addr add 192.0.2.5/24 dev ens5", "addr add 2001:db8::5/64 dev ens5 nodad",
 		"route add 198.51.100.0/24 via 192.0.2.1 dev ens5 proto static",
 	} {
@@ -26,14 +27,21 @@ func device(t *testing.T, s Spaces) (moved, before state.Fragment) {
 	}
 	moved = state.Fragment{Owner: "moved"}
 	moved.Pod.Links = []state.Link{{
-		Name: "eth0", From: &state.Origin{Space: state.Host, Name: "ens5"}, Alias: "ens5", MTU: 1400, MAC: state.MAC{2, 0, 0, 0, 0, 9}, Up: state.On(),
+		Name: "eth0", From: &state.Origin{Space: state.Host, Name: "ens5"}, Alias: "ens5", MTU: 1400,
+		MAC: state.MAC{2, 0, 0, 0, 0, 9}, Up: state.On(),
 	}}
-	moved.Pod.Addrs = []state.Addr{{Link: "eth0", Prefix: prefix("10.0.0.5/24")}, {Link: "eth0", Prefix: prefix("fd00::5/64"), NoDAD: true}}
+	moved.Pod.Addrs = []state.Addr{
+		{Link: "eth0", Prefix: prefix("10.0.0.5/24")}, {Link: "eth0", Prefix: prefix("fd00::5/64"), NoDAD: true},
+	}
 	moved.Pod.Routes = []state.Route{{Dst: prefix("0.0.0.0/0"), Gw: addr("10.0.0.1"), Link: "eth0"}}
 	moved.Pod.Sysctls = []state.Sysctl{{Name: "net/ipv4/conf/eth0/arp_notify", Value: "1"}}
 	before = state.Fragment{Owner: "before"}
-	before.Host.Links = []state.Link{{Name: "ens5", MTU: 1450, MAC: state.MAC{2, 0, 0, 0, 0, 5}, Up: state.On(), Alias: "card"}}
-	before.Host.Addrs = []state.Addr{{Link: "ens5", Prefix: prefix("192.0.2.5/24")}, {Link: "ens5", Prefix: prefix("2001:db8::5/64"), NoDAD: true}}
+	before.Host.Links = []state.Link{
+		{Name: "ens5", MTU: 1450, MAC: state.MAC{2, 0, 0, 0, 0, 5}, Up: state.On(), Alias: "card"},
+	}
+	before.Host.Addrs = []state.Addr{
+		{Link: "ens5", Prefix: prefix("192.0.2.5/24")}, {Link: "ens5", Prefix: prefix("2001:db8::5/64"), NoDAD: true},
+	}
 	before.Host.Routes = []state.Route{{Dst: prefix("198.51.100.0/24"), Gw: addr("192.0.2.1"), Link: "ens5", Protocol: 4}}
 	before.Host.Sysctls = []state.Sysctl{{Name: "net/ipv4/conf/ens5/arp_notify", Value: "0"}}
 	return moved, before
@@ -120,10 +128,15 @@ func TestGivenBackAsFarAsCanBe(t *testing.T) {
 	if err := s.Remove(t.Context(), moved); err != nil {
 		t.Fatal(err)
 	}
-	for _, argv := range []string{"ip link set ens5 up", "ip addr add 192.0.2.5/24 dev ens5", "ip route add 198.51.100.0/24 via 192.0.2.9 dev ens5 proto dhcp"} {
+	for _, argv := range []string{
+		"ip link set ens5 up", "ip addr add 192.0.2.5/24 dev ens5",
+		"ip route add 198.51.100.0/24 via 192.0.2.9 dev ens5 proto dhcp",
+	} {
 		nettest.Run(t, s.Host.ns, strings.Fields(argv)...)
 	}
-	before.Host.Routes = append(before.Host.Routes, state.Route{Dst: prefix("203.0.113.0/24"), Gw: addr("172.31.0.1"), Link: "ens5"},
+	before.Host.Routes = append(before.Host.Routes, state.Route{
+		Dst: prefix("203.0.113.0/24"), Gw: addr("172.31.0.1"), Link: "ens5",
+	},
 		state.Route{Dst: prefix("10.9.0.0/24"), Gw: addr("192.0.2.7"), Link: "ens5"})
 	if err := s.Restore(t.Context(), before); err != nil {
 		t.Error(err)
@@ -139,7 +152,8 @@ func TestDiedAway(t *testing.T) {
 	mustApply(t, s, moved)
 	nettest.Run(t, s.PodNS, "ip", "link", "del", "eth0")
 	gone := Spaces{Host: s.Host}
-	if err := errors.Join(gone.Remove(t.Context(), moved), gone.Restore(t.Context(), before), s.Remove(t.Context(), moved), s.Restore(t.Context(), before)); err != nil {
+	if err := errors.Join(gone.Remove(t.Context(), moved), gone.Restore(t.Context(), before), s.Remove(t.Context(), moved),
+		s.Restore(t.Context(), before)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -201,7 +215,9 @@ func TestRoutesThatMustNotBe(t *testing.T) {
 	if out, _ := nettest.Try(s.Host.ns, "ip", "route", "show", "table", "100"); strings.Contains(out, "dev") {
 		t.Errorf("left: %s", out)
 	}
-	before.Host.Routes = append(before.Host.Routes, state.Route{Dst: prefix("192.0.2.0/24"), Link: "ens5", Src: addr("192.0.2.5"), Protocol: 2})
+	before.Host.Routes = append(before.Host.Routes, state.Route{
+		Dst: prefix("192.0.2.0/24"), Link: "ens5", Src: addr("192.0.2.5"), Protocol: 2,
+	})
 	if err := s.Restore(t.Context(), before); err != nil {
 		t.Fatal(err)
 	}

@@ -17,8 +17,8 @@ import (
 // Attributes of RTM_GETNSID and RTM_NEWNSID (linux/net_namespace.h).
 const netnsaNSID, netnsaFD = 1, 3
 
-// NamespaceID returns the id by which the Conn's namespace knows ns, by which the kernel names it in events. It assigns one
-// where there is none, and reports that: no event of ns was heard before. An id keeps no namespace alive.
+// NamespaceID returns the id by which the Conn's namespace knows ns, by which the kernel names it in events. It assigns
+// one where there is none, and reports that: no event of ns was heard before. An id keeps no namespace alive.
 func (c *Conn) NamespaceID(ctx context.Context, ns *netns.NS) (id int, assigned bool, err error) {
 	for assigned := range 2 {
 		id, err := c.namespaceID(ctx, ns)
@@ -38,14 +38,15 @@ func (c *Conn) NamespaceID(ctx context.Context, ns *netns.NS) (id int, assigned 
 // namespaceID returns the id, -1 where there is none.
 func (c *Conn) namespaceID(ctx context.Context, ns *netns.NS) (int, error) {
 	id := -1
-	err := c.rtnl.Ask(ctx, []*rtnl.Message{namespaceMessage(unix.RTM_GETNSID, "read the id of", ns)}, func(_ int, body []byte) {
-		const head = 4 // struct rtgenmsg, aligned
-		for kind, data := range netlink.Attrs(body[min(head, len(body)):]) {
-			if kind == netnsaNSID && len(data) == 4 {
-				id = int(int32(binary.NativeEndian.Uint32(data)))
+	err := c.rtnl.Ask(ctx, []*rtnl.Message{namespaceMessage(unix.RTM_GETNSID, "read the id of", ns)},
+		func(_ int, body []byte) {
+			const head = 4 // struct rtgenmsg, aligned
+			for kind, data := range netlink.Attrs(body[min(head, len(body)):]) {
+				if kind == netnsaNSID && len(data) == 4 {
+					id = int(int32(binary.NativeEndian.Uint32(data)))
+				}
 			}
-		}
-	})
+		})
 	return id, err
 }
 

@@ -11,8 +11,8 @@ import (
 )
 
 // foreign tells why a link of a wanted name is not ours to change, nil when it is. Ours is what bears the wanted mark.
-// One without any mark is ours when it has the MAC that the plan chose: whoever made it was killed before the mark, or is
-// about to set it.
+// One without any mark is ours when it has the MAC that the plan chose: whoever made it was killed before the mark, or
+// is about to set it.
 func foreign(want state.Link, have link.Found) error {
 	if want.From != nil && have.Alias != want.From.Name {
 		return fmt.Errorf("link %s: not the one from %s: %w", want.Name, want.From.Name, ErrForeign)
@@ -40,8 +40,8 @@ func foreign(want state.Link, have link.Found) error {
 	return nil
 }
 
-// weftMade tells whether weft made a shared link: it is marked, or it was to be and has the MAC that was chosen for it, because
-// who made it was killed before the mark.
+// weftMade tells whether weft made a shared link: it is marked, or it was to be and has the MAC that was chosen for it,
+// because who made it was killed before the mark.
 func weftMade(want state.Link, have link.Found) bool {
 	if have.Alias == "" {
 		return strings.HasPrefix(want.Alias, SharedMark) && !want.MAC.IsZero() && want.MAC == have.MAC

@@ -64,8 +64,8 @@ func TestParallelLives(t *testing.T) {
 	}
 }
 
-// TestReadAllWhileThingsComeAndGo: with hundreds of links, something changes during every dump. It is read all the same,
-// and what does not change is always there.
+// TestReadAllWhileThingsComeAndGo: with hundreds of links, something changes during every dump. It is read all the
+// same, and what does not change is always there.
 func TestReadAllWhileThingsComeAndGo(t *testing.T) {
 	host := nettest.NS(t, "host")
 	c := dial(t, host)
@@ -89,7 +89,9 @@ func TestReadAllWhileThingsComeAndGo(t *testing.T) {
 	go func() {
 		for i := range 400 {
 			left, right := couple("new", i)
-			if err := other.Apply(context.Background(), state.Fragment{Host: state.Space{Links: []state.Link{left, right}}}); err != nil {
+			if err := other.Apply(context.Background(), state.Fragment{
+				Host: state.Space{Links: []state.Link{left, right}},
+			}); err != nil {
 				done <- err
 				return
 			}

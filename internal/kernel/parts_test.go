@@ -152,13 +152,15 @@ func TestFDBs(t *testing.T) {
 }
 
 func TestRules(t *testing.T) {
-	mine, shared := state.Rule{From: prefix("10.0.0.1/32"), Table: 100, Priority: 5}, state.Rule{From: prefix("10.0.0.2/32"), Table: 100, Priority: 5, Shared: true}
+	mine, shared := state.Rule{From: prefix("10.0.0.1/32"), Table: 100, Priority: 5},
+		state.Rule{From: prefix("10.0.0.2/32"), Table: 100, Priority: 5, Shared: true}
 	r := &rules{want: []state.Rule{mine, shared}, found: []link.FoundRule{{Rule: link.NormalRule(mine)}}}
 	saysRequests(t, r.batch(), "add "+shared.String())
 	saysRequests(t, r.removal(), "delete "+mine.String())
 }
 
-// A route of ours that differs goes before the new one comes, another one's is refused, and a gateway's way comes first.
+// A route of ours that differs goes before the new one comes, another one's is refused, and a gateway's way comes
+// first.
 func TestRoutes(t *testing.T) {
 	dst, gw := prefix("10.1.0.0/16"), addr("10.0.0.254")
 	via := state.Route{Dst: dst, Gw: gw, Link: "eth0", Metric: 5}
@@ -186,7 +188,8 @@ func TestRoutes(t *testing.T) {
 	saysRequests(t, batch(table([]state.Route{via, wayTo})), "add "+wayTo.String(), "add "+via.String())
 	saysRequests(t, batch(table([]state.Route{via}, there(via, Protocol))))
 	replaced := batch(table([]state.Route{via}, there(other, Protocol)))
-	if got := requests(replaced); len(replaced) != 2 || !strings.HasPrefix(got, "delete route 10.1.0.0/16 via 10.0.0.253") || !strings.HasSuffix(got, "add "+via.String()) {
+	if got := requests(replaced); len(replaced) != 2 ||
+		!strings.HasPrefix(got, "delete route 10.1.0.0/16 via 10.0.0.253") || !strings.HasSuffix(got, "add "+via.String()) {
 		t.Errorf("one of ours that differs: %s", got)
 	}
 	if _, err := table([]state.Route{via}, there(other, unix.RTPROT_BOOT)).batch(); err == nil {
@@ -194,14 +197,16 @@ func TestRoutes(t *testing.T) {
 	}
 	absent := other
 	absent.Absent = true
-	if got := requests(batch(table([]state.Route{via, absent}, there(other, unix.RTPROT_BOOT)))); !strings.HasPrefix(got, "delete") || !strings.HasSuffix(got, "add "+via.String()) {
+	if got := requests(batch(table([]state.Route{via, absent}, there(other, unix.RTPROT_BOOT)))); !strings.HasPrefix(got,
+		"delete") || !strings.HasSuffix(got, "add "+via.String()) {
 		t.Errorf("another one's route that must not be there makes place: %s", got)
 	}
 	if askable(state.Route{Dst: dst, Link: "eth0", Metric: 5, Table: 100}) || !askable(via) {
 		t.Error("a route of another table cannot be asked for, one of the main table can")
 	}
 	stays := func(name string) (int, bool) { return 0, false }
-	saysRequests(t, table([]state.Route{via, {Dst: dst, Metric: 5}}).removal(stays), "delete "+state.Route{Dst: dst, Metric: 5}.String())
+	saysRequests(t, table([]state.Route{via, {Dst: dst, Metric: 5}}).removal(stays),
+		"delete "+state.Route{Dst: dst, Metric: 5}.String())
 }
 
 func TestLinkSettings(t *testing.T) {
@@ -264,7 +269,11 @@ func TestSysctlsOfLinks(t *testing.T) {
 func TestQdiscs(t *testing.T) {
 	l := with(t)
 	want := state.Qdisc{Link: "eth0", Kind: state.Ingress, Redirect: "net1"}
-	q := &qdiscs{want: []state.Qdisc{want}, links: l, found: map[string]reader.Queues{"eth0": {Filters: []tc.FoundFilter{{Ours: true, To: 9}}}}}
+	q := &qdiscs{
+		want: []state.Qdisc{
+			want,
+		}, links: l, found: map[string]reader.Queues{"eth0": {Filters: []tc.FoundFilter{{Ours: true, To: 9}}}},
+	}
 	if batch, err := q.batch(); err != nil || len(batch) > 0 || len(differences(q)) > 0 {
 		t.Errorf("what is as wanted is written: %s %v", requests(batch), err)
 	}
@@ -287,7 +296,9 @@ func TestJoins(t *testing.T) {
 			t.Errorf("done by mirred, wanted by %q: %v", how, d)
 		}
 	}
-	j.wantLinks = []state.Link{{Name: "net1", Peer: &state.Peer{Space: state.Host}}, {Name: "eth0", Peer: &state.Peer{Space: state.Host}}}
+	j.wantLinks = []state.Link{
+		{Name: "net1", Peer: &state.Peer{Space: state.Host}}, {Name: "eth0", Peer: &state.Peer{Space: state.Host}},
+	}
 	if !j.endsElsewhere("net1") || j.endsElsewhere("eth0") {
 		t.Error("net1 was just made as an end of a pair between the namespaces, eth0 was there")
 	}

@@ -40,7 +40,8 @@ func (t *vlanTable) ranges(choose func(id int) bool) []state.VlanRange {
 			continue
 		}
 		v := t[id]
-		if n := len(out); n > 0 && int(out[n-1].Last) == id-1 && !v.pvid && !out[n-1].PVID && out[n-1].Untagged == v.untagged {
+		if n := len(out); n > 0 && int(out[n-1].Last) == id-1 && !v.pvid && !out[n-1].PVID &&
+			out[n-1].Untagged == v.untagged {
 			out[n-1].Last++
 			continue
 		}

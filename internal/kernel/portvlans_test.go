@@ -28,8 +28,8 @@ func vlanRanges(t *rapid.T, label string) []state.VlanRange {
 	return table.ranges(func(id int) bool { return table[id].has })
 }
 
-// kernelVlans does with a port what the kernel does: a VLAN that becomes the PVID takes that from another one, one that is
-// put on again without loses it.
+// kernelVlans does with a port what the kernel does: a VLAN that becomes the PVID takes that from another one, one that
+// is put on again without loses it.
 func kernelVlans(have *vlanTable, gone, add []state.VlanRange) {
 	for _, r := range gone {
 		for id := r.First; id <= r.Last; id++ {

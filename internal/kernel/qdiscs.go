@@ -77,7 +77,8 @@ func (q *qdiscs) batch() ([]*rtnl.Message, error) {
 			return nil, fmt.Errorf("%s: link %s %w", want, want.Redirect, ErrMissing)
 		case want.Kind != state.Ingress && root != nil && root.Foreign():
 			return nil, fmt.Errorf("%s: a root qdisc of kind %s and handle %x: %w", want, root.Kind, root.Handle>>16, ErrForeign)
-		case have != "" && (root == nil || root.Kind != want.Kind): // one of another kind is not changed, and a filter never is
+		case have != "" && (root == nil || root.Kind != want.Kind):
+			// one of another kind is not changed, and a filter never is
 			batch = append(batch, tc.Delete(want, on.Index))
 		}
 		batch = append(batch, tc.Set(want, on.Index, to.Index)...)
@@ -85,8 +86,8 @@ func (q *qdiscs) batch() ([]*rtnl.Message, error) {
 	return batch, nil
 }
 
-// removal takes away those on links of which stays says it. The qdisc of arriving packets goes when nobody has a filter in it:
-// joins, which have some there, end before.
+// removal takes away those on links of which stays says it. The qdisc of arriving packets goes when nobody has a filter
+// in it: joins, which have some there, end before.
 func (q *qdiscs) removal(ctx context.Context, stays func(link string) bool) ([]*rtnl.Message, error) {
 	var batch []*rtnl.Message
 	for _, want := range q.want {

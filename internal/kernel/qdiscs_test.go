@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestEveryRateIsReadBack sets rates and bursts of all sizes and reads each as it was wanted: the kernel tells a burst as
-// the time that it takes.
+// TestEveryRateIsReadBack sets rates and bursts of all sizes and reads each as it was wanted: the kernel tells a burst
+// as the time that it takes.
 func TestEveryRateIsReadBack(t *testing.T) {
 	s := pair(t)
 	f := ptp(1)
@@ -23,7 +23,8 @@ func TestEveryRateIsReadBack(t *testing.T) {
 	for i := range 300 {
 		q := state.Qdisc{
 			Link: "veth0001", Kind: state.TBF,
-			Rate: 1 + r.Uint64N(1<<r.IntN(41)), Burst: 1 + uint32(r.Uint64N(1<<r.IntN(32))), Limit: 1 + uint32(r.Uint64N(1<<r.IntN(33))),
+			Rate: 1 + r.Uint64N(1<<r.IntN(41)), Burst: 1 + uint32(r.Uint64N(1<<r.IntN(32))),
+			Limit: 1 + uint32(r.Uint64N(1<<r.IntN(33))),
 		}
 		shaped := state.Fragment{Owner: f.Owner, Host: state.Space{Qdiscs: []state.Qdisc{q}}}
 		if err := s.Apply(t.Context(), shaped); err != nil {
@@ -48,8 +49,8 @@ func TestEveryRateIsReadBack(t *testing.T) {
 	}
 }
 
-// TestForeignQdiscs: a root qdisc that somebody chose is in the way and stays; a filter beside ours stays, and the qdisc that
-// it is in.
+// TestForeignQdiscs: a root qdisc that somebody chose is in the way and stays; a filter beside ours stays, and the
+// qdisc that it is in.
 func TestForeignQdiscs(t *testing.T) {
 	nettest.Need(t, "ifb")
 	s := pair(t)
@@ -57,8 +58,10 @@ func TestForeignQdiscs(t *testing.T) {
 	mustApply(t, s, f)
 	bucket := state.Qdisc{Link: "veth0001", Kind: state.TBF, Rate: 125_000, Burst: 20_000, Limit: 23_125}
 	shaped := state.Fragment{Owner: f.Owner, Host: state.Space{Qdiscs: []state.Qdisc{bucket}}}
-	nettest.Run(t, s.Host.ns, "tc", "qdisc", "add", "dev", "veth0001", "root", "handle", "5:", "tbf", "rate", "1mbit", "burst", "20000b", "limit", "23125b")
-	if err := s.Apply(t.Context(), shaped); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "tbf and handle 5") {
+	nettest.Run(t, s.Host.ns, "tc", "qdisc", "add", "dev", "veth0001", "root", "handle", "5:", "tbf", "rate", "1mbit",
+		"burst", "20000b", "limit", "23125b")
+	if err := s.Apply(t.Context(), shaped); !errors.Is(err, ErrForeign) ||
+		!strings.Contains(err.Error(), "tbf and handle 5") {
 		t.Errorf("over another's qdisc: %v", err)
 	}
 	if d, err := s.Diff(t.Context(), shaped); err != nil || len(d) != 1 {
@@ -76,7 +79,8 @@ func TestForeignQdiscs(t *testing.T) {
 		Qdiscs: []state.Qdisc{{Link: "eth0", Kind: state.Ingress, Redirect: "ifb0"}},
 	}}
 	nettest.Run(t, s.PodNS, "tc", "qdisc", "add", "dev", "eth0", "ingress")
-	nettest.Run(t, s.PodNS, "tc", "filter", "add", "dev", "eth0", "parent", "ffff:", "prio", "5", "protocol", "ip", "u32", "match", "u32", "0", "0", "action", "mirred", "egress", "redirect", "dev", "lo")
+	nettest.Run(t, s.PodNS, "tc", "filter", "add", "dev", "eth0", "parent", "ffff:", "prio", "5", "protocol", "ip", "u32",
+		"match", "u32", "0", "0", "action", "mirred", "egress", "redirect", "dev", "lo")
 	mustApply(t, s, other)
 	if d, err := s.Diff(t.Context(), other); err != nil || len(d) > 0 {
 		t.Errorf("beside another's filter: %v %v", d, err)

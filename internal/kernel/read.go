@@ -13,9 +13,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Read tells what the kernel holds of the things that want names. A thing that agrees with what want says of it is given
-// in want's own words, fields that want leaves open stay open; one that differs is given as the kernel has it; a missing
-// one is left out. So Read(want) equals want exactly when Diff finds nothing.
+// Read tells what the kernel holds of the things that want names. A thing that agrees with what want says of it is
+// given in want's own words, fields that want leaves open stay open; one that differs is given as the kernel has it; a
+// missing one is left out. So Read(want) equals want exactly when Diff finds nothing.
 func (c *Conn) Read(ctx context.Context, want state.Space) (state.Space, error) {
 	v, err := look(ctx, state.Host, c, want)
 	if err != nil {

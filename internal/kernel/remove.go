@@ -21,8 +21,8 @@ type removal struct {
 }
 
 // Remove takes away everything that f names and that is not Shared, and waits until it is gone. Missing things are no
-// error; a link of a wanted name that is foreign is left alone. Tables go after the links: what they keep a link from must not
-// happen while it is still there.
+// error; a link of a wanted name that is foreign is left alone. Tables go after the links: what they keep a link from
+// must not happen while it is still there.
 func (s Spaces) Remove(ctx context.Context, f state.Fragment) error {
 	r, err := s.doomed(ctx, f)
 	if err != nil {
@@ -32,13 +32,15 @@ func (s Spaces) Remove(ctx context.Context, f state.Fragment) error {
 	for _, v := range []*view{r.host, r.pod} {
 		errs = append(errs, s.giveBack(ctx, v), in(v.name, v.delete(ctx, r.last(v))), r.leaveVRFs(ctx, v), v.renameBack(ctx))
 	}
-	return errors.Join(append(errs, r.pod.removeFilters(ctx), r.host.removeFilters(ctx), s.effects(ctx, f.Effects, state.OnRemove))...)
+	return errors.Join(
+		append(errs, r.pod.removeFilters(ctx), r.host.removeFilters(ctx), s.effects(ctx, f.Effects, state.OnRemove))...,
+	)
 }
 
 // Release is Remove for a caller that must not wait 30 ms for each link. When it returns, what others can see is gone
 // (rules, routes, addresses, traffic): the links are marked as dead and the node's ends down, in the reaper's group; a
-// pod's end dies with its other end. A dead link keeps its name and its place in a bridge: taking them away would cost an
-// RCU wait each, under the kernel's one lock, and all of a DEL is three of them. Observe does not see a dead link,
+// pod's end dies with its other end. A dead link keeps its name and its place in a bridge: taking them away would cost
+// an RCU wait each, under the kernel's one lock, and all of a DEL is three of them. Observe does not see a dead link,
 // and an Apply that needs its name deletes it first.
 func (s Spaces) Release(ctx context.Context, f state.Fragment) error {
 	r, err := s.doomed(ctx, f)
@@ -162,7 +164,9 @@ func (r *removal) removeRest(ctx context.Context, v *view, then []*rtnl.Message)
 	if v.conn == nil {
 		return nil
 	}
-	if err := in(v.name, v.joins.end(ctx, func(j state.Join) bool { return !r.anothers(v, j.Tap) || v.links.index(j.Tap) == 0 })); err != nil {
+	if err := in(
+		v.name, v.joins.end(ctx, func(j state.Join) bool { return !r.anothers(v, j.Tap) || v.links.index(j.Tap) == 0 }),
+	); err != nil {
 		return err
 	}
 	batch, err := v.qdiscs.removal(ctx, func(name string) bool { return !r.dying[v.name][name] && !r.anothers(v, name) })
@@ -173,7 +177,8 @@ func (r *removal) removeRest(ctx context.Context, v *view, then []*rtnl.Message)
 		have, ok := v.links.found[name]
 		return have.Index, ok && !r.dying[v.name][name] && !r.anothers(v, name)
 	}
-	batch = slices.Concat(batch, v.rules.removal(), v.routes.removal(stays), v.neighs.removal(stays), v.fdbs.removal(stays),
+	batch = slices.Concat(batch, v.rules.removal(), v.routes.removal(stays), v.neighs.removal(stays),
+		v.fdbs.removal(stays),
 		v.addrs.removal(func(a state.Addr) bool {
 			if _, ok := stays(a.Link); ok {
 				return true

@@ -14,15 +14,15 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// A link whose origin is in the space that it goes to only gets another name. It is marked with its old one before, as one
-// that moves is, so that it is known wherever an Apply or its undo was killed. The old name is free then, and the same
-// fragment may give it to a link that stands in for the one that went.
+// A link whose origin is in the space that it goes to only gets another name. It is marked with its old one before, as
+// one that moves is, so that it is known wherever an Apply or its undo was killed. The old name is free then, and the
+// same fragment may give it to a link that stands in for the one that went.
 
 // inPlace tells whether a link of a space only gets another name.
 func (v *view) inPlace(l state.Link) bool { return l.From != nil && l.From.Space == v.name }
 
-// renameLink gives a link its new name. It goes down for that: older kernels rename no link that is up, and its routes must
-// go with its name.
+// renameLink gives a link its new name. It goes down for that: older kernels rename no link that is up, and its routes
+// must go with its name.
 func (v *view) renameLink(ctx context.Context, l state.Link) error {
 	found, err := v.conn.reader.LinksByName(ctx, []string{l.From.Name})
 	if err != nil {
@@ -51,7 +51,8 @@ func (v *view) standsIn(have link.Found) bool {
 	return false
 }
 
-// renameBack gives the links of a space that only got another name their old ones, when what stood in for them has gone.
+// renameBack gives the links of a space that only got another name their old ones, when what stood in for them has
+// gone.
 func (v *view) renameBack(ctx context.Context) error {
 	var errs []error
 	for _, l := range v.want.Links {

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// renamed makes a link eth0 in the pod and gives the fragment that renames it, with a link that stands in for it, and its
-// pre-image.
+// renamed makes a link eth0 in the pod and gives the fragment that renames it, with a link that stands in for it, and
+// its pre-image.
 func renamed(t *testing.T, s Spaces) (f, before state.Fragment) {
 	t.Helper()
 	for _, argv := range []string{
@@ -25,7 +25,8 @@ func renamed(t *testing.T, s Spaces) (f, before state.Fragment) {
 	f.Pod.Links = []state.Link{
 		{Name: "br", Kind: state.Bridge, MAC: state.SeedMAC("br"), Up: state.On(), Alias: "weft:x"},
 		{
-			Name: "eth0-nic", From: &state.Origin{Space: state.Pod, Name: "eth0"}, Alias: "eth0", MAC: state.MAC{2, 0, 0, 0, 0, 9},
+			Name: "eth0-nic", From: &state.Origin{Space: state.Pod, Name: "eth0"}, Alias: "eth0",
+			MAC:    state.MAC{2, 0, 0, 0, 0, 9},
 			Master: "br", Up: state.On(), Port: &state.PortAttrs{Learning: state.Off()},
 		},
 		{Name: "eth0", Kind: state.Bridge, MAC: state.MAC{2, 0, 0, 0, 0, 5}, MTU: 1450, Alias: "weft:x"},
@@ -37,16 +38,21 @@ func renamed(t *testing.T, s Spaces) (f, before state.Fragment) {
 		{Link: "eth0", Prefix: prefix("2001:db8::5/64"), NoDAD: true},
 	}
 	before = state.Fragment{Owner: "before"}
-	before.Pod.Links = []state.Link{{Name: "eth0", MTU: 1450, MAC: state.MAC{2, 0, 0, 0, 0, 5}, Up: state.On(), Alias: "mark"}}
-	before.Pod.Addrs = []state.Addr{{Link: "eth0", Prefix: prefix("192.0.2.5/24")}, {Link: "eth0", Prefix: prefix("2001:db8::5/64"), NoDAD: true}}
+	before.Pod.Links = []state.Link{
+		{Name: "eth0", MTU: 1450, MAC: state.MAC{2, 0, 0, 0, 0, 5}, Up: state.On(), Alias: "mark"},
+	}
+	before.Pod.Addrs = []state.Addr{
+		{Link: "eth0", Prefix: prefix("192.0.2.5/24")}, {Link: "eth0", Prefix: prefix("2001:db8::5/64"), NoDAD: true},
+	}
 	before.Pod.Routes = []state.Route{
-		{Dst: prefix("0.0.0.0/0"), Gw: addr("192.0.2.1"), Link: "eth0", Protocol: 3}, {Dst: prefix("2001:db8:1::/64"), Gw: addr("2001:db8::1"), Link: "eth0", Protocol: 3},
+		{Dst: prefix("0.0.0.0/0"), Gw: addr("192.0.2.1"), Link: "eth0", Protocol: 3},
+		{Dst: prefix("2001:db8:1::/64"), Gw: addr("2001:db8::1"), Link: "eth0", Protocol: 3},
 	}
 	return f, before
 }
 
-// TestRenamedAndGivenBack: a link gives its name to one that stands in for it, and has it back afterwards, wherever undo
-// begins.
+// TestRenamedAndGivenBack: a link gives its name to one that stands in for it, and has it back afterwards, wherever
+// undo begins.
 func TestRenamedAndGivenBack(t *testing.T) {
 	givenBack(t, renamed, func(t *testing.T, s Spaces, taken bool) {
 		if out, err := nettest.Try(s.PodNS, "ip", "link", "show", "eth0-nic"); !taken && err == nil {
@@ -55,7 +61,8 @@ func TestRenamedAndGivenBack(t *testing.T) {
 	})
 }
 
-// TestRenamedHalf: each state in which a killed Apply or undo leaves the links is taken up by the next Apply and by undo.
+// TestRenamedHalf: each state in which a killed Apply or undo leaves the links is taken up by the next Apply and by
+// undo.
 func TestRenamedHalf(t *testing.T) {
 	halves := map[string][]string{
 		"marked":  {"link set eth0 alias eth0"},

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Restore applies f as far as what it is about is still there: a link that has gone, or a namespace, needs nothing back.
-// It makes no links.
+// Restore applies f as far as what it is about is still there: a link that has gone, or a namespace, needs nothing
+// back. It makes no links.
 func (s Spaces) Restore(ctx context.Context, f state.Fragment) error {
 	for _, name := range []state.SpaceName{state.Host, state.Pod} {
 		space := f.Space(name)

@@ -62,7 +62,8 @@ func TestRouteInThePlaceOfAnother(t *testing.T) {
 				mustApply(t, s, f)
 				check := func() {
 					t.Helper()
-					out := nettest.Run(t, ns, "ip", map[bool]string{true: "-4", false: "-6"}[want.Dst.Addr().Is4()], "route", "show", "default")
+					out := nettest.Run(t, ns, "ip", map[bool]string{true: "-4", false: "-6"}[want.Dst.Addr().Is4()], "route",
+						"show", "default")
 					if n := strings.Count(out, " via "); n != len(tc.want) {
 						t.Errorf("%d gateways: %s", n, out)
 					}

@@ -17,8 +17,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// routes are the routes that a space names, and those that were found where they can be: how routes are read, compared and
-// written.
+// routes are the routes that a space names, and those that were found where they can be: how routes are read, compared
+// and written.
 type routes struct {
 	want   []state.Route
 	links  *links
@@ -68,7 +68,10 @@ func (t *routes) read(ctx context.Context) error {
 	}
 	for _, q := range order {
 		if single[q] {
-			wants := slices.DeleteFunc(slices.Clone(t.want), func(r state.Route) bool { at, ok := ask(r); return !ok || at != q })
+			wants := slices.DeleteFunc(slices.Clone(t.want), func(r state.Route) bool {
+				at, ok := ask(r)
+				return !ok || at != q
+			})
 			found, sure, err := t.ask(ctx, wants, q.table)
 			if err != nil {
 				return err
@@ -97,7 +100,9 @@ func (t *routes) add(found []link.FoundRoute) {
 
 // ask asks for single routes; sure is false when the answers do not tell, and all must be read: another route hides
 // the one that is looked for, or may do so.
-func (t *routes) ask(ctx context.Context, wants []state.Route, table uint32) (found []link.FoundRoute, sure bool, err error) {
+func (t *routes) ask(
+	ctx context.Context, wants []state.Route, table uint32,
+) (found []link.FoundRoute, sure bool, err error) {
 	dsts := make([]netip.Prefix, 0, len(wants))
 	for _, w := range wants {
 		dsts = append(dsts, w.Dst)
@@ -117,8 +122,8 @@ func (t *routes) ask(ctx context.Context, wants []state.Route, table uint32) (fo
 }
 
 // askable tells whether a route can be asked for: the kernel tells the best route to its first address, so one that has
-// others beside it cannot. Nor can one of another table than the main one: the rules need not lead there, and that there is no way
-// to the address says nothing of it then.
+// others beside it cannot. Nor can one of another table than the main one: the rules need not lead there, and that
+// there is no way to the address says nothing of it then.
 func askable(r state.Route) bool {
 	main := r.Table == 0 || r.Table == unix.RT_TABLE_MAIN
 	return main && r.Link != "" && r.Metric != 0 && !r.Absent && len(r.Beside) == 0 && r.Type == 0 && !r.Coexists
@@ -161,8 +166,8 @@ func (t *routes) has(want state.Route) (found *link.FoundRoute, equal bool) {
 	return found, want.Absent
 }
 
-// wanted reports whether a route is there because the same plan asks for it. It may ask for one in the place of a route that it
-// does not want, and for the same one.
+// wanted reports whether a route is there because the same plan asks for it. It may ask for one in the place of a route
+// that it does not want, and for the same one.
 func (t *routes) wanted(have link.FoundRoute) bool {
 	return slices.ContainsFunc(t.want, func(o state.Route) bool {
 		n := link.Normal(o)
@@ -171,8 +176,8 @@ func (t *routes) wanted(have link.FoundRoute) bool {
 	})
 }
 
-// only is the next hop of an IPv6 route that a wanted one has, without those beside it: they are routes of their own, which
-// the kernel lists together.
+// only is the next hop of an IPv6 route that a wanted one has, without those beside it: they are routes of their own,
+// which the kernel lists together.
 func only(n state.Route, have link.FoundRoute) link.FoundRoute {
 	if n.Dst.Addr().Is6() && slices.Contains(have.Beside, n.Gw) {
 		have.Gw = n.Gw
@@ -196,13 +201,15 @@ func sameGateways(n state.Route, have link.FoundRoute) bool {
 		return have.Gw == n.Gw
 	}
 	all := append([]netip.Addr{n.Gw}, n.Beside...)
-	return slices.Contains(all, have.Gw) && !slices.ContainsFunc(have.Beside, func(gw netip.Addr) bool { return !slices.Contains(all, gw) })
+	return slices.Contains(all, have.Gw) && !slices.ContainsFunc(have.Beside, func(gw netip.Addr) bool {
+		return !slices.Contains(all, gw)
+	})
 }
 
 // batch is the routes that are missing or differ, those without a gateway before those whose gateway they lead to, and
-// last the end of those that must not be there: a gateway was perhaps found through them. Only where a wanted one takes their
-// place do they go before it.
-// One of ours that differs is taken away first: replacing compares less than all that identifies a route.
+// last the end of those that must not be there: a gateway was perhaps found through them. Only where a wanted one takes
+// their place do they go before it. One of ours that differs is taken away first: replacing compares less than all that
+// identifies a route.
 func (t *routes) batch() ([]*rtnl.Message, error) {
 	var batch []*rtnl.Message
 	gone := map[*link.FoundRoute]bool{}
@@ -272,8 +279,8 @@ func oursRoute(want state.Route, have link.FoundRoute) bool {
 	return have.Protocol == link.Normal(want).Protocol
 }
 
-// makePlace deals with routes that were refused because another has their destination, metric and table, over a link that
-// was not looked at: one of ours makes place, another one's is an error.
+// makePlace deals with routes that were refused because another has their destination, metric and table, over a link
+// that was not looked at: one of ours makes place, another one's is an error.
 func (t *routes) makePlace(ctx context.Context, refused error) error {
 	if !errors.Is(refused, unix.EEXIST) {
 		return refused

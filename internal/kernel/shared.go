@@ -18,8 +18,8 @@ import (
 const enodev = unix.ENODEV
 
 // RemoveShared takes the shared links and tables that f names, as far as nothing uses them any more: a bridge that weft
-// made and that has no port but shared ones, which go with it, a shared port (a VLAN's gateway) whose VLAN no other port
-// has, a table without elements. Addresses go with their link; shared sysctls stay.
+// made and that has no port but shared ones, which go with it, a shared port (a VLAN's gateway) whose VLAN no other
+// port has, a table without elements. Addresses go with their link; shared sysctls stay.
 func (s Spaces) RemoveShared(ctx context.Context, f state.Fragment) error {
 	v, err := look(ctx, state.Host, s.Host, f.Host)
 	if err != nil {

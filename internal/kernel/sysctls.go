@@ -18,8 +18,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// sysctls are the settings that a space names. Those of links are told by the links themselves, as far as these do, and some
-// are written in their messages; all others are files below /proc/sys.
+// sysctls are the settings that a space names. Those of links are told by the links themselves, as far as these do, and
+// some are written in their messages; all others are files below /proc/sys.
 type sysctls struct {
 	want  []state.Sysctl
 	links *links
@@ -186,7 +186,8 @@ func (s *sysctls) enableIPv6(of []state.Addr) error {
 // notifies tells whether a link is to say its addresses when it comes up.
 func (s *sysctls) notifies(name string) bool {
 	for _, want := range s.want {
-		if want.Value != "0" && (want.Name == "net/ipv4/conf/"+name+"/arp_notify" || want.Name == "net/ipv6/conf/"+name+"/ndisc_notify") {
+		if want.Value != "0" &&
+			(want.Name == "net/ipv4/conf/"+name+"/arp_notify" || want.Name == "net/ipv6/conf/"+name+"/ndisc_notify") {
 			return true
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestNameTakenByADyingLink: the kernel refuses a pair because of a dead link's name in the pod, and the reaper takes that
-// link before Apply looks. That is a race, not a taken name; a living link of that name is.
+// TestNameTakenByADyingLink: the kernel refuses a pair because of a dead link's name in the pod, and the reaper takes
+// that link before Apply looks. That is a race, not a taken name; a living link of that name is.
 func TestNameTakenByADyingLink(t *testing.T) {
 	s := pair(t)
 	f := port(1)
@@ -35,8 +35,8 @@ func TestNameTakenByADyingLink(t *testing.T) {
 	}
 }
 
-// TestSameNameAfterRelease makes pairs whose end in the pod has the name of one that was just released, while the reaper
-// works.
+// TestSameNameAfterRelease makes pairs whose end in the pod has the name of one that was just released, while the
+// reaper works.
 func TestSameNameAfterRelease(t *testing.T) {
 	s := pair(t)
 	r := NewReaper(s.Host, slog.New(slog.DiscardHandler))

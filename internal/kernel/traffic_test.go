@@ -23,8 +23,12 @@ import (
 // dual is port with IPv6 on the bridge as well.
 func dual(n int) state.Fragment {
 	f := port(n)
-	f.Host.Addrs = append(f.Host.Addrs, state.Addr{Link: "cni0", Prefix: prefix("fd00:1::1/64"), NoDAD: true, Shared: true})
-	f.Pod.Addrs = append(f.Pod.Addrs, state.Addr{Link: "eth0", Prefix: prefix(fmt.Sprintf("fd00:1::%x/64", n+2)), NoDAD: true})
+	f.Host.Addrs = append(f.Host.Addrs, state.Addr{
+		Link: "cni0", Prefix: prefix("fd00:1::1/64"), NoDAD: true, Shared: true,
+	})
+	f.Pod.Addrs = append(f.Pod.Addrs, state.Addr{
+		Link: "eth0", Prefix: prefix(fmt.Sprintf("fd00:1::%x/64", n+2)), NoDAD: true,
+	})
 	return f
 }
 
@@ -131,7 +135,8 @@ func TestNewEndSaysItsAddress(t *testing.T) {
 	pod := nettest.NS(t, "second")
 	b := Spaces{Host: s.Host, Pod: dial(t, pod), PodNS: pod}
 	// The first pod knows the address of the second by an older MAC.
-	nettest.Run(t, s.PodNS, "ip", "neigh", "replace", "10.1.0.2", "lladdr", "02:00:00:00:00:99", "dev", "eth0", "nud", "stale")
+	nettest.Run(t, s.PodNS, "ip", "neigh", "replace", "10.1.0.2", "lladdr", "02:00:00:00:00:99", "dev", "eth0",
+		"nud", "stale")
 	f := port(2)
 	f.Pod.Sysctls = append(f.Pod.Sysctls, state.Sysctl{Name: "net/ipv4/conf/eth0/arp_notify", Value: "1"})
 	mustApply(t, b, f)

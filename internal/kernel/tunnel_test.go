@@ -28,17 +28,21 @@ func TestTun(t *testing.T) {
 	s := pair(t)
 	ns := s.Host.ns
 	before := everything(t, s)
-	f := overlay(state.Link{Name: "flannel0", Kind: state.Tap, MTU: 1472, Tun: &state.TunAttrs{IP: true}}, "10.42.1.0", "10.42.2.0", netip.Addr{})
+	f := overlay(state.Link{Name: "flannel0", Kind: state.Tap, MTU: 1472, Tun: &state.TunAttrs{IP: true}}, "10.42.1.0",
+		"10.42.2.0", netip.Addr{})
 	mustApply(t, s, f)
 	writes := s.Host.Writes()
 	mustApply(t, s, f)
 	if n := s.Host.Writes() - writes; n != 0 {
 		t.Errorf("a second Apply wrote %d times", n)
 	}
-	if out := nettest.Run(t, ns, "ip", "-d", "link", "show", "flannel0"); !strings.Contains(out, "tun type tun") || !strings.Contains(out, "persist on") {
+	if out := nettest.Run(t, ns, "ip", "-d", "link", "show", "flannel0"); !strings.Contains(out, "tun type tun") ||
+		!strings.Contains(out, "persist on") {
 		t.Errorf("flannel0: %s", out)
 	}
-	for _, vandal := range []string{"ip link del flannel0", "ip link set flannel0 mtu 1300", "ip link set flannel0 down", "ip addr flush dev flannel0"} {
+	for _, vandal := range []string{
+		"ip link del flannel0", "ip link set flannel0 mtu 1300", "ip link set flannel0 down", "ip addr flush dev flannel0",
+	} {
 		nettest.Run(t, ns, strings.Fields(vandal)...)
 		mustApply(t, s, f)
 	}
@@ -75,10 +79,14 @@ func TestIPIP(t *testing.T) {
 	if n := a.Host.Writes() - writes; n != 0 {
 		t.Errorf("a second Apply wrote %d times", n)
 	}
-	if out := nettest.Run(t, ns, "ip", "-d", "link", "show", "flannel.ipip"); !strings.Contains(out, "local 10.7.0.254 ttl inherit nopmtudisc") {
+	if out := nettest.Run(t, ns, "ip", "-d", "link", "show", "flannel.ipip"); !strings.Contains(out,
+		"local 10.7.0.254 ttl inherit nopmtudisc") {
 		t.Errorf("flannel.ipip: %s", out)
 	}
-	for _, vandal := range []string{"ip link del flannel.ipip", "ip link set flannel.ipip mtu 1300", "ip link set flannel.ipip down", "ip tunnel change flannel.ipip local 10.7.0.253"} {
+	for _, vandal := range []string{
+		"ip link del flannel.ipip", "ip link set flannel.ipip mtu 1300", "ip link set flannel.ipip down",
+		"ip tunnel change flannel.ipip local 10.7.0.253",
+	} {
 		nettest.Run(t, ns, strings.Fields(vandal)...)
 		if d, err := a.Diff(t.Context(), near); err != nil || len(d) == 0 {
 			t.Errorf("after %q: %v, %v", vandal, d, err)

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestVandalismInTheSmall spoils routes, rules, neighbours and settings, one at a time, in both namespaces. Diff names what
-// was spoiled, and the next Apply repairs it.
+// TestVandalismInTheSmall spoils routes, rules, neighbours and settings, one at a time, in both namespaces. Diff names
+// what was spoiled, and the next Apply repairs it.
 func TestVandalismInTheSmall(t *testing.T) {
 	f := canned()["routes"]
 	f.Host.Neighs = canned()["neighbours"].Host.Neighs

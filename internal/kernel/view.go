@@ -15,8 +15,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// view is what one namespace holds of the things that a space names: a part for each kind of them. A part has what is wanted of
-// its kind and what was found, and finds links by name in links; it knows no other part.
+// view is what one namespace holds of the things that a space names: a part for each kind of them. A part has what is
+// wanted of its kind and what was found, and finds links by name in links; it knows no other part.
 type view struct {
 	name state.SpaceName
 	conn *Conn // nil where the namespace is gone
@@ -61,16 +61,23 @@ func newView(name state.SpaceName, c *Conn, want state.Space) *view {
 		ask, sock, conf, ns, packetFilters = c.reader, c.rtnl, c.conf, c.ns, c.Filters
 	}
 	v.checksums = checksums{want: want.Links, links: v.links, ns: ns}
-	v.settings = &linkSettings{want: want.Links, links: v.links, vlans: &portVLANs{want: want.Links, links: v.links, reader: ask}}
+	v.settings = &linkSettings{
+		want: want.Links, links: v.links, vlans: &portVLANs{want: want.Links, links: v.links, reader: ask},
+	}
 	v.addrs = &addrs{want: want.Addrs, links: v.links, reader: ask}
 	v.routes = &routes{want: want.Routes, links: v.links, reader: ask, sock: sock}
 	v.neighs = &neighs{want: want.Neighs, links: v.links, reader: ask}
 	v.fdbs = &fdbs{want: want.FDBs, links: v.links, reader: ask}
 	v.rules = &rules{want: want.Rules, reader: ask}
 	v.sysctls = &sysctls{want: want.Sysctls, links: v.links, files: conf, values: map[string]sysctl.Value{}}
-	v.joins = &joins{space: name, want: want.Joins, wantLinks: want.Links, links: v.links, in: join.Namespace{NS: ns, Reader: ask, Socket: sock, Filters: packetFilters}}
+	v.joins = &joins{
+		space: name, want: want.Joins, wantLinks: want.Links, links: v.links,
+		in: join.Namespace{NS: ns, Reader: ask, Socket: sock, Filters: packetFilters},
+	}
 	v.qdiscs = &qdiscs{want: want.Qdiscs, links: v.links, reader: ask}
-	v.filters = filters{space: name, tables: want.Tables, chains: want.IPTables, sources: want.Sources, filters: packetFilters}
+	v.filters = filters{
+		space: name, tables: want.Tables, chains: want.IPTables, sources: want.Sources, filters: packetFilters,
+	}
 	return v
 }
 

@@ -12,9 +12,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// A link that is put into a VRF, or taken out of one, is taken down and up again by the kernel, and loses its routes and
-// its IPv6 addresses with that. Addresses that somebody gave it are put back here; which routes it has then is the plan's
-// business: those of before were another table's.
+// A link that is put into a VRF, or taken out of one, is taken down and up again by the kernel, and loses its routes
+// and its IPv6 addresses with that. Addresses that somebody gave it are put back here; which routes it has then is the
+// plan's business: those of before were another table's.
 
 // enslave puts links that were there before into their VRF, before they are looked at. One that this Apply made has no
 // addresses yet, and goes there with its other settings.
@@ -43,7 +43,9 @@ func (v *view) remaster(ctx context.Context, have link.Found, master int) error 
 	if err != nil {
 		return err
 	}
-	if err := v.conn.rtnl.Send(ctx, []*rtnl.Message{link.Set(have.Index, have.Name, link.Change{Master: &master})}); err != nil {
+	if err := v.conn.rtnl.Send(ctx, []*rtnl.Message{
+		link.Set(have.Index, have.Name, link.Change{Master: &master}),
+	}); err != nil {
 		return err
 	}
 	after, err := v.conn.reader.Addrs(ctx, have.Index)

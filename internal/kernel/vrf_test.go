@@ -14,7 +14,10 @@ import (
 func enslaved(name string) state.Fragment {
 	return state.Fragment{Owner: "vrf", Pod: state.Space{
 		Links: []state.Link{
-			{Name: "blue", Kind: state.VRF, MAC: state.SeedMAC("blue"), Up: state.On(), Alias: SharedMark, Shared: true, VRF: &state.VRFAttrs{Table: 7}},
+			{
+				Name: "blue", Kind: state.VRF, MAC: state.SeedMAC("blue"), Up: state.On(), Alias: SharedMark, Shared: true,
+				VRF: &state.VRFAttrs{Table: 7},
+			},
 			{Name: name, Master: "blue"},
 		},
 		Routes: []state.Route{
@@ -94,7 +97,8 @@ func TestVRFStays(t *testing.T) {
 	wantSame(t, s, second)
 	other := second.Pod.Links[0]
 	other.VRF = &state.VRFAttrs{Table: 8}
-	if err := s.Apply(t.Context(), state.Fragment{Pod: state.Space{Links: []state.Link{other}}}); err == nil || !strings.Contains(err.Error(), "table 8") {
+	if err := s.Apply(t.Context(), state.Fragment{Pod: state.Space{Links: []state.Link{other}}}); err == nil ||
+		!strings.Contains(err.Error(), "table 8") {
 		t.Errorf("another table: %v", err)
 	}
 	nettest.Run(t, s.PodNS, "ip", "link", "set", "blue", "alias", "mine")

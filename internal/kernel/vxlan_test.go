@@ -61,8 +61,10 @@ func TestVxlan(t *testing.T) {
 			}
 			wantSame(t, a, f)
 			for _, vandal := range []string{
-				"ip link del weft.7", "bridge fdb del " + state.SeedMAC(ends[3]).String() + " dev weft.7", "ip neigh flush dev weft.7 nud permanent",
-				"bridge fdb replace " + state.SeedMAC(ends[3]).String() + " dev weft.7 dst " + ends[0], "ip link set weft.7 mtu 1300", "ip link set weft.7 down",
+				"ip link del weft.7", "bridge fdb del " + state.SeedMAC(ends[3]).String() + " dev weft.7",
+				"ip neigh flush dev weft.7 nud permanent",
+				"bridge fdb replace " + state.SeedMAC(ends[3]).String() + " dev weft.7 dst " + ends[0],
+				"ip link set weft.7 mtu 1300", "ip link set weft.7 down",
 			} {
 				nettest.Run(t, a.Host.ns, strings.Fields(vandal)...)
 				if d, err := a.Diff(t.Context(), f); err != nil || len(d) == 0 {
@@ -107,7 +109,8 @@ func TestVxlanIsKept(t *testing.T) {
 	l.Adopted, l.TxChecksum = true, state.Off()
 	lines(t, ns, "addr add 10.7.0.253/24 dev ens5")
 	for i, change := range []func(){
-		func() {}, func() { l.Vxlan.Local = addr("10.7.0.253") }, func() { l.Vxlan.Learning = state.On() }, func() { l.TxChecksum = state.On() },
+		func() {}, func() { l.Vxlan.Local = addr("10.7.0.253") }, func() { l.Vxlan.Learning = state.On() },
+		func() { l.TxChecksum = state.On() },
 		func() { l.MAC = state.SeedMAC("another") }, func() { l.MTU = 1350 },
 	} {
 		change()

@@ -23,7 +23,10 @@ func canned() map[string]state.Fragment {
 
 	quiet := port(1)
 	quiet.Host.Links[0].Bridge = &state.BridgeAttrs{GroupFwdMask: ptr(8), AgeingTimeSecs: ptr(20)}
-	quiet.Host.Links[1].Port = &state.PortAttrs{Isolated: state.On(), McastFlood: state.Off(), Flood: state.Off(), BcastFlood: state.Off(), Learning: state.Off(), NeighSupp: state.On()}
+	quiet.Host.Links[1].Port = &state.PortAttrs{
+		Isolated: state.On(), McastFlood: state.Off(), Flood: state.Off(), BcastFlood: state.Off(), Learning: state.Off(),
+		NeighSupp: state.On(),
+	}
 	quiet.Host.Links[0].Promisc, quiet.Host.Links[0].MTU = state.On(), 1300
 	quiet.Host.Addrs = append(quiet.Host.Addrs, state.Addr{Link: "cni0", Prefix: prefix("10.9.0.1/24"), Absent: true})
 	out["quiet bridge"] = quiet
@@ -31,7 +34,9 @@ func canned() map[string]state.Fragment {
 	down := ptp(1)
 	down.Host.Links[0].Up, down.Pod.Links[0].Up = state.Off(), state.Off()
 	down.Host.Routes, down.Pod.Routes, down.Pod.Addrs, down.Host.Addrs = nil, nil, nil, nil
-	down.Pod.Addrs = []state.Addr{{Link: "eth0", Prefix: prefix("192.0.2.1/24")}, {Link: "eth0", Prefix: prefix("192.0.2.2/24")}}
+	down.Pod.Addrs = []state.Addr{
+		{Link: "eth0", Prefix: prefix("192.0.2.1/24")}, {Link: "eth0", Prefix: prefix("192.0.2.2/24")},
+	}
 	down.Host.Links[0].AllMulti = state.On()
 	out["down"] = down
 
@@ -48,7 +53,10 @@ func canned() map[string]state.Fragment {
 	routes := ptp(1)
 	link := state.ScopeLink
 	routes.Pod.Routes = append(routes.Pod.Routes,
-		state.Route{Dst: prefix("198.51.100.0/24"), Gw: addr("10.1.255.1"), Link: "eth0", Metric: 7, MTU: 1280, AdvMSS: 1200, Src: addr("10.1.0.1")},
+		state.Route{
+			Dst: prefix("198.51.100.0/24"), Gw: addr("10.1.255.1"), Link: "eth0", Metric: 7, MTU: 1280, AdvMSS: 1200,
+			Src: addr("10.1.0.1"),
+		},
 		state.Route{Dst: prefix("198.51.100.0/24"), Gw: addr("10.1.255.1"), Link: "eth0", Metric: 8},
 		state.Route{Dst: prefix("203.0.113.0/24"), Link: "eth0", Table: 1000, Scope: &link},
 		state.Route{Dst: prefix("2001:db8::/32"), Gw: addr("fd00:1::1"), Link: "eth0", Table: 1000, MTU: 1280},
@@ -66,8 +74,12 @@ func canned() map[string]state.Fragment {
 
 	var lo state.Fragment
 	lo.Pod.Links = []state.Link{{Name: "lo", Up: state.On()}}
-	lo.Pod.Addrs = []state.Addr{{Link: "lo", Prefix: prefix("192.0.2.9/32")}, {Link: "lo", Prefix: prefix("2001:db8::9/128"), NoDAD: true}}
-	lo.Host.Sysctls = []state.Sysctl{{Name: "net/ipv4/conf/lo/rp_filter", Value: "2"}, {Name: "net/ipv6/conf/lo/accept_ra", Value: "0"}}
+	lo.Pod.Addrs = []state.Addr{
+		{Link: "lo", Prefix: prefix("192.0.2.9/32")}, {Link: "lo", Prefix: prefix("2001:db8::9/128"), NoDAD: true},
+	}
+	lo.Host.Sysctls = []state.Sysctl{
+		{Name: "net/ipv4/conf/lo/rp_filter", Value: "2"}, {Name: "net/ipv6/conf/lo/accept_ra", Value: "0"},
+	}
 	out["lo"] = lo
 
 	veths := state.Fragment{}
@@ -96,7 +108,11 @@ func canned() map[string]state.Fragment {
 	masq := ptp(3)
 	masq.Host.Tables = []state.Table{{
 		Family: "inet", Name: "weft", Shared: true,
-		Sets: []state.Set{{Name: "masq4", Key: "ipv4_addr", Elements: []state.Element{{Key: []string{"10.1.0.3"}, Comment: "weft:net/3/eth0"}}}},
+		Sets: []state.Set{
+			{
+				Name: "masq4", Key: "ipv4_addr", Elements: []state.Element{{Key: []string{"10.1.0.3"}, Comment: "weft:net/3/eth0"}},
+			},
+		},
 		Chains: []state.Chain{{
 			Name: "postrouting", Type: "nat", Hook: "postrouting", Priority: 100, Policy: "accept",
 			Rules: []state.NftRule{{Text: "ip saddr @masq4 masquerade"}},
@@ -114,7 +130,8 @@ func gone(old, next state.Fragment) state.Fragment {
 	for _, name := range []state.SpaceName{state.Host, state.Pod} {
 		o, n, to := old.Space(name), next.Space(name), out.Space(name)
 		to.Links = except(o.Links, n.Links, func(l state.Link) string {
-			return fmt.Sprint(l.Name, l.Kind, l.Alias, l.Master, l.Peer, l.MAC, l.Promisc != nil, l.AllMulti != nil, l.Port != nil, l.Bridge != nil)
+			return fmt.Sprint(l.Name, l.Kind, l.Alias, l.Master, l.Peer, l.MAC, l.Promisc != nil, l.AllMulti != nil,
+				l.Port != nil, l.Bridge != nil)
 		})
 		to.Addrs = except(o.Addrs, n.Addrs, state.Addr.String)
 		to.Routes = except(o.Routes, n.Routes, state.Route.String)
@@ -212,7 +229,8 @@ func text(t *testing.T, v any) string {
 	return string(b)
 }
 
-// everything is what ip, which knows nothing of this package, says of both namespaces, without what is chosen by chance.
+// everything is what ip, which knows nothing of this package, says of both namespaces, without what is chosen by
+// chance.
 func everything(t *testing.T, s Spaces) string {
 	t.Helper()
 	out := ""

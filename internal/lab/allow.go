@@ -11,16 +11,16 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// migrationState is what KubeVirt writes into a machine's status while it migrates: the nodes, the pod that it goes to, and what
-// came of it.
+// migrationState is what KubeVirt writes into a machine's status while it migrates: the nodes, the pod that it goes to,
+// and what came of it.
 func (j *journey) migrationState(more map[string]any) map[string]any {
 	state := map[string]any{"sourceNode": j.here.Node, "targetNode": j.Node, "targetPod": j.target}
 	maps.Copy(state, more)
 	return state
 }
 
-// allow says which pod the machine goes to, before that pod can take its addresses over: in the machine's status as KubeVirt does, and
-// by an AddressMove where the machine is no VirtualMachineInstance.
+// allow says which pod the machine goes to, before that pod can take its addresses over: in the machine's status as
+// KubeVirt does, and by an AddressMove where the machine is no VirtualMachineInstance.
 func (j *journey) allow(ctx context.Context, pod string) error {
 	j.target = pod
 	err := j.status(ctx, func(status map[string]any) { status["migrationState"] = j.migrationState(nil) })
@@ -28,7 +28,8 @@ func (j *journey) allow(ctx context.Context, pod string) error {
 		return err
 	}
 	o, err := store.AddressMoveObject(store.Object{}, model.AddressMove{
-		Namespace: j.here.Namespace, Name: pod, Machine: j.here.Name, Addrs: guestAddrs(j.here), Target: j.Node, TargetPod: pod,
+		Namespace: j.here.Namespace, Name: pod, Machine: j.here.Name, Addrs: guestAddrs(j.here), Target: j.Node,
+		TargetPod: pod,
 	})
 	if err == nil {
 		_, err = j.store.Create(o)
@@ -72,14 +73,15 @@ func (j *journey) over(err error) error {
 
 // status edits the machine's status. The error wraps store.ErrNotFound when it is no VirtualMachineInstance.
 func (j *journey) status(ctx context.Context, edit func(map[string]any)) error {
-	_, err := j.store.Modify(ctx, store.VirtualMachineInstances().Key(j.here.Namespace, j.here.Name), func(fields map[string]any) error {
-		status, _ := fields["status"].(map[string]any)
-		if status == nil {
-			status = map[string]any{}
-		}
-		edit(status)
-		fields["status"] = status
-		return nil
-	})
+	_, err := j.store.Modify(ctx, store.VirtualMachineInstances().Key(j.here.Namespace, j.here.Name),
+		func(fields map[string]any) error {
+			status, _ := fields["status"].(map[string]any)
+			if status == nil {
+				status = map[string]any{}
+			}
+			edit(status)
+			fields["status"] = status
+			return nil
+		})
 	return err
 }

@@ -87,10 +87,12 @@ func (d Dir) read() (Marker, error) {
 		return m, err
 	}
 	if err := json.Unmarshal(b, &m); err != nil || m.Version == 0 {
-		return m, model.Faultf(model.CodeDecode, "choose another --dir, or remove the directory yourself", "state directory %s: %s is no lab's marker", d, markerName)
+		return m, model.Faultf(model.CodeDecode, "choose another --dir, or remove the directory yourself",
+			"state directory %s: %s is no lab's marker", d, markerName)
 	}
 	if m.Version > markerVersion {
-		return m, model.Faultf(model.CodeDecode, "use the weft that made it", "state directory %s was made by a newer weft (version %d)", d, m.Version)
+		return m, model.Faultf(model.CodeDecode, "use the weft that made it",
+			"state directory %s was made by a newer weft (version %d)", d, m.Version)
 	}
 	return m, nil
 }
@@ -110,7 +112,8 @@ func (d Dir) Open() (Marker, error) {
 }
 
 func (d Dir) noLab() error {
-	return model.Faultf(model.CodeInvalidConf, "make one with `weft lab up`, or name its directory with --dir", "no lab in %s", d)
+	return model.Faultf(model.CodeInvalidConf, "make one with `weft lab up`, or name its directory with --dir",
+		"no lab in %s", d)
 }
 
 // lock takes the lock of the state directory, which must exist; another holder is given a moment to end.
@@ -122,13 +125,15 @@ func (d Dir) lock(ctx context.Context) (unlock func(), err error) {
 	case err == nil:
 		return func() { _ = f.Close() }, nil
 	case limited.Err() != nil && errors.Is(err, limited.Err()):
-		return nil, model.Faultf(model.CodeTryAgain, "wait for it, or stop it", "another weft command is at work on the lab in %s", d)
+		return nil, model.Faultf(model.CodeTryAgain, "wait for it, or stop it",
+			"another weft command is at work on the lab in %s", d)
 	}
 	return nil, d.unwritable(err)
 }
 
 func (d Dir) unwritable(err error) error {
-	return model.Faultf(model.CodeIO, "run as root, or choose another with --dir", "state directory %s cannot be written: %w", d, plain(err))
+	return model.Faultf(model.CodeIO, "run as root, or choose another with --dir",
+		"state directory %s cannot be written: %w", d, plain(err))
 }
 
 // plain takes the path out of a file error whose message names it already.

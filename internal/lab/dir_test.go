@@ -46,7 +46,8 @@ func TestDownIsIdempotentAndComplete(t *testing.T) {
 	if err != nil || old != nil {
 		t.Fatalf("claim: %v %v", old, err)
 	}
-	if err := d.Down(context.Background(), quiet); err == nil || !strings.Contains(err.Error(), "another weft command is at work") {
+	if err := d.Down(context.Background(), quiet); err == nil ||
+		!strings.Contains(err.Error(), "another weft command is at work") {
 		t.Errorf("while an up is at work: got %v", err)
 	}
 	unlock()
@@ -110,7 +111,8 @@ func TestUnusablePaths(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{filepath.Join(file, "below"), "/proc/nowhere"} {
-		if _, _, err := Dir(path).claim(context.Background()); err == nil || !strings.Contains(err.Error(), "cannot be written") {
+		if _, _, err := Dir(path).claim(context.Background()); err == nil ||
+			!strings.Contains(err.Error(), "cannot be written") {
 			t.Errorf("%s: got %v", path, err)
 		}
 	}

@@ -16,7 +16,7 @@
 //
 // # How a lab ends
 //
-// A lab does not rely on having been brought up completely, nor on its processes' good will. Down finds processes by the
-// namespaces they are in and by the mark in their environment, kills them, takes away what is mounted below DIR and then
-// DIR itself, the marker last. So whatever was killed when, the next down (or up) finds all of it.
+// A lab does not rely on having been brought up completely, nor on its processes' good will. Down finds processes by
+// the namespaces they are in and by the mark in their environment, kills them, takes away what is mounted below DIR and
+// then DIR itself, the marker last. So whatever was killed when, the next down (or up) finds all of it.
 package lab

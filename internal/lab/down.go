@@ -78,7 +78,8 @@ func (d Dir) takeDown(ctx context.Context) error {
 	return nil
 }
 
-// undone takes down what a failed up has made; it has its own deadline, for up may have failed because it was told to stop.
+// undone takes down what a failed up has made; it has its own deadline, for up may have failed because it was told to
+// stop.
 func (d Dir) undone(ctx context.Context, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()

@@ -17,7 +17,8 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/pod"
 )
 
-// followEvery is how often a node looks for pods that are new in the store. It needs none of the few inotify instances that way.
+// followEvery is how often a node looks for pods that are new in the store. It needs none of the few inotify instances
+// that way.
 const followEvery = time.Second
 
 // Follower runs the pods of one node that are written into the store of a lab that is up.
@@ -54,7 +55,8 @@ type following struct {
 	tried map[podKey]string
 }
 
-// look begins what is new. Pods that have a status were begun before, by `up` or from here; what became of them is the runtime's.
+// look begins what is new. Pods that have a status were begun before, by `up` or from here; what became of them is the
+// runtime's.
 func (r *following) look(ctx context.Context) error {
 	m, err := r.Dir.Open()
 	if err != nil || m.Phase != phaseUp {
@@ -71,7 +73,9 @@ func (r *following) look(ctx context.Context) error {
 	}
 	c, _ := store.Cluster(objects)
 	c.Nodes = nil // which nodes there are the lab says
-	c.Pods = slices.DeleteFunc(c.Pods, func(p model.Pod) bool { return p.Node != "" && len(m.Layout.find(p.Node).Addrs[0]) == 0 })
+	c.Pods = slices.DeleteFunc(c.Pods, func(p model.Pod) bool {
+		return p.Node != "" && len(m.Layout.find(p.Node).Addrs[0]) == 0
+	})
 	pods, err := place(c, m.Layout)
 	if err != nil {
 		return err

@@ -19,8 +19,8 @@ type Seen struct {
 	Broken []string
 }
 
-// Diagram draws the lab as it is, with the tunnels between nodes as networks of their own; meshes are by the nodes' names,
-// and may be missing.
+// Diagram draws the lab as it is, with the tunnels between nodes as networks of their own; meshes are by the nodes'
+// names, and may be missing.
 func (st Status) Diagram(l Layout, meshes map[string]Seen) graph.Diagram {
 	d := graph.Diagram{Title: "lab " + st.Name}
 	for _, w := range l.Wires {
@@ -30,7 +30,9 @@ func (st Status) Diagram(l Layout, meshes map[string]Seen) graph.Diagram {
 		node := graph.Node{Name: n.Name, Bad: n.Agent != procRunning || n.Sandbox != procRunning}
 		node.Lines = append([]string{"pods from"}, words(n.PodCIDRs)...)
 		for w, addrs := range n.Wires {
-			node.Links = append(node.Links, graph.Link{Wire: l.Wires[w].Name, Name: fmt.Sprintf("eth%d", w), Lines: words(addrs)})
+			node.Links = append(node.Links, graph.Link{
+				Wire: l.Wires[w].Name, Name: fmt.Sprintf("eth%d", w), Lines: words(addrs),
+			})
 		}
 		if seen, ok := meshes[n.Name]; ok {
 			seen.draw(&d, &node)
@@ -39,7 +41,9 @@ func (st Status) Diagram(l Layout, meshes map[string]Seen) graph.Diagram {
 			if p.Node != n.Name {
 				continue
 			}
-			pod := graph.Pod{Name: strings.TrimPrefix(p.Namespace+"/"+p.Name, "default/"), Lines: words(p.IPs), Bad: p.problem() != ""}
+			pod := graph.Pod{
+				Name: strings.TrimPrefix(p.Namespace+"/"+p.Name, "default/"), Lines: words(p.IPs), Bad: p.problem() != "",
+			}
 			if p.HostNetwork {
 				pod.Lines = []string{"host network"}
 			}

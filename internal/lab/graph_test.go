@@ -21,10 +21,14 @@ func TestDiagram(t *testing.T) {
 	}
 	st, seen := Status{Name: "demo"}, map[string]Seen{}
 	for _, n := range nodes {
-		st.Nodes = append(st.Nodes, NodeStatus{Name: n.Name, Wires: [][]netip.Addr{n.Addrs}, PodCIDRs: n.PodCIDRs, Agent: "running", Sandbox: "running"})
-		topology, err := mesh.Plan(&model.Cluster{Self: n.Name, Nodes: nodes}, mesh.Config{Backend: "vxlan"}, state.Answers{{Space: state.Host, LinkOf: n.Addrs[0]}: {
-			Found: true, Link: state.Link{Name: "eth0", MTU: 1500}, Addrs: []state.Addr{{Link: "eth0", Prefix: netip.PrefixFrom(n.Addrs[0], 24)}},
-		}})
+		st.Nodes = append(st.Nodes, NodeStatus{
+			Name: n.Name, Wires: [][]netip.Addr{n.Addrs}, PodCIDRs: n.PodCIDRs, Agent: "running", Sandbox: "running",
+		})
+		topology, err := mesh.Plan(&model.Cluster{Self: n.Name, Nodes: nodes}, mesh.Config{Backend: "vxlan"},
+			state.Answers{{Space: state.Host, LinkOf: n.Addrs[0]}: {
+				Found: true, Link: state.Link{Name: "eth0", MTU: 1500},
+				Addrs: []state.Addr{{Link: "eth0", Prefix: netip.PrefixFrom(n.Addrs[0], 24)}},
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +45,9 @@ func TestDiagram(t *testing.T) {
 		t.Errorf("bad: %v and %v", d.Nodes[0].Bad, d.Nodes[1].Bad)
 	}
 	for name, picture := range map[string]string{"dot": d.DOT(), "svg": d.SVG()} {
-		for _, want := range []string{"vxlan flannel.1", "MTU 1450", "10.244.1.0", "back end vxlan", "broken: route 10.244.1.0/24 is missing", "dash"} {
+		for _, want := range []string{
+			"vxlan flannel.1", "MTU 1450", "10.244.1.0", "back end vxlan", "broken: route 10.244.1.0/24 is missing", "dash",
+		} {
 			if !strings.Contains(picture, want) {
 				t.Errorf("%s lacks %q", name, want)
 			}

@@ -132,7 +132,10 @@ func openGuest(ctx context.Context, m launch.Status, name string) (*guest, error
 	var lines []string
 	for _, port := range []uint16{ports["tcp"], ports["udp"]} {
 		if port != 0 {
-			lines = append(lines, fmt.Sprintf("[ -e /run/reach%d ] || { touch /run/reach%d; guest-tools answer %d %s </dev/null >/dev/null 2>&1 & }", port, port, port, name),
+			lines = append(
+				lines,
+				fmt.Sprintf("[ -e /run/reach%d ] || { touch /run/reach%d; guest-tools answer %d %s </dev/null >/dev/null 2>&1 & }",
+					port, port, port, name),
 				fmt.Sprintf("until guest-tools try 1s tcp4,127.0.0.1:%d,%s | grep -q ok; do usleep 100000; done", port, name))
 		}
 	}

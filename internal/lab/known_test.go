@@ -18,7 +18,9 @@ func TestKnown(t *testing.T) {
 		"crd.projectcalico.org/v1 GlobalNetworkPolicy": false, "v1 Service": false, "apps/v1 Deployment": false,
 	} {
 		version, name, _ := strings.Cut(kind, " ")
-		o, err := store.NewObject(fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":"n"},"spec":{}}`, version, name))
+		o, err := store.NewObject(
+			fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":"n"},"spec":{}}`, version, name),
+		)
 		if err != nil {
 			t.Fatal(err)
 		}

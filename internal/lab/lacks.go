@@ -47,8 +47,10 @@ func enoughInotify(proc string, nodes int) error {
 	const spare = 8 // for what others start meanwhile
 	used := inotifyInstances(proc)
 	if need := used + nodes*inotifyPerNode + spare; need > limit {
-		return model.Faultf(model.CodeLimited, fmt.Sprintf("sysctl -w %s=%d, or choose fewer --nodes", inotifyLimit, max(1024, 2*need)),
-			"%d nodes need %d inotify instances beside the %d in use, and %s is %d", nodes, nodes*inotifyPerNode+spare, used, inotifyLimit, limit)
+		return model.Faultf(
+			model.CodeLimited, fmt.Sprintf("sysctl -w %s=%d, or choose fewer --nodes", inotifyLimit, max(1024, 2*need)),
+			"%d nodes need %d inotify instances beside the %d in use, and %s is %d", nodes, nodes*inotifyPerNode+spare, used,
+			inotifyLimit, limit)
 	}
 	return nil
 }
@@ -113,7 +115,8 @@ func lacks(encapsulation, what string, err error) error {
 	return model.Faultf(model.CodeNotAvailable, hint, "this kernel has no %s: %w", what, err)
 }
 
-// links are each kind that the lab needs. WireGuard is not among them: where the kernel has none, the agent carries the packets.
+// links are each kind that the lab needs. WireGuard is not among them: where the kernel has none, the agent carries the
+// packets.
 func (s Spec) links() [][]state.Link {
 	end := func(name, other string) state.Link {
 		return state.Link{Name: name, Kind: state.Veth, Peer: &state.Peer{Space: state.Host, Name: other}}
@@ -122,7 +125,9 @@ func (s Spec) links() [][]state.Link {
 	loopback := netip.MustParseAddr("127.0.0.1")
 	switch s.Encapsulation {
 	case "vxlan":
-		out = append(out, []state.Link{{Name: "probe-vxlan", Kind: state.Vxlan, Vxlan: &state.VxlanAttrs{VNI: 1, Port: 8472, Local: loopback}}})
+		out = append(out, []state.Link{
+			{Name: "probe-vxlan", Kind: state.Vxlan, Vxlan: &state.VxlanAttrs{VNI: 1, Port: 8472, Local: loopback}},
+		})
 	case "ipip":
 		out = append(out, []state.Link{{Name: "probe-ipip", Kind: state.IPIP, IPIP: &state.IPIPAttrs{Local: loopback}}})
 	}

@@ -20,7 +20,8 @@ func TestInotifyLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		if text == "" {
-			if err := errors.Join(os.MkdirAll(filepath.Join(proc, name), 0o755), os.Symlink("anon_inode:inotify", filepath.Join(proc, name, "3"))); err != nil {
+			if err := errors.Join(os.MkdirAll(filepath.Join(proc, name), 0o755),
+				os.Symlink("anon_inode:inotify", filepath.Join(proc, name, "3"))); err != nil {
 				t.Fatal(err)
 			}
 			continue
@@ -33,7 +34,8 @@ func TestInotifyLimit(t *testing.T) {
 		t.Error(err)
 	}
 	var f *model.Fault
-	if err := enoughInotify(proc, 30); !errors.As(err, &f) || !strings.Contains(f.Msg, "beside the 1 in use") || f.Hint != "sysctl -w fs.inotify.max_user_instances=1024, or choose fewer --nodes" {
+	if err := enoughInotify(proc, 30); !errors.As(err, &f) || !strings.Contains(f.Msg, "beside the 1 in use") ||
+		f.Hint != "sysctl -w fs.inotify.max_user_instances=1024, or choose fewer --nodes" {
 		t.Errorf("30 nodes with a limit of 128: %v", err)
 	}
 }

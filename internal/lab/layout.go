@@ -24,13 +24,13 @@ type Spec struct {
 	Nodes        int            `json:"nodes"`
 	Wires        int            `json:"wires"`
 	ClusterCIDRs []netip.Prefix `json:"clusterCIDRs"` // at most one a family
-	// Encapsulation is the agents' back end: host-gw, which it also is when empty, vxlan, udp, ipip or wireguard, or one of an agent
-	// that somebody has added it to, DOMAIN/NAME.
+	// Encapsulation is the agents' back end: host-gw, which it also is when empty, vxlan, udp, ipip or wireguard, or one
+	// of an agent that somebody has added it to, DOMAIN/NAME.
 	Encapsulation string `json:"encapsulation,omitempty"`
 	// Design is how pods are joined to their node: routed, which it also is when empty, or bridge.
 	Design string `json:"design,omitempty"`
-	// Addresses is what pods are numbered from: podCIDRs, a prefix a node, which it also is when empty, or pools, blocks of the
-	// whole ClusterCIDRs.
+	// Addresses is what pods are numbered from: podCIDRs, a prefix a node, which it also is when empty, or pools, blocks
+	// of the whole ClusterCIDRs.
 	Addresses string `json:"addresses,omitempty"`
 }
 
@@ -120,8 +120,13 @@ func (s Spec) check() error {
 	if s.Wires < 1 || s.Wires > MaxWires {
 		return fault("choose 1 to %d", "number of wires %d cannot be", MaxWires, s.Wires)
 	}
-	if !slices.Contains([]string{"", "host-gw", "vxlan", "udp", "ipip", "wireguard"}, s.Encapsulation) && !model.OwnBackend(s.Encapsulation) {
-		return model.Faultf(model.CodeInvalidConf, "host-gw, vxlan, udp, ipip or wireguard; with --agent also DOMAIN/NAME, a back end of your own", "encapsulation %q is not known", s.Encapsulation)
+	if !slices.Contains([]string{"", "host-gw", "vxlan", "udp", "ipip", "wireguard"}, s.Encapsulation) &&
+		!model.OwnBackend(s.Encapsulation) {
+		return model.Faultf(
+			model.CodeInvalidConf,
+			"host-gw, vxlan, udp, ipip or wireguard; with --agent also DOMAIN/NAME, a back end of your own",
+			"encapsulation %q is not known", s.Encapsulation,
+		)
 	}
 	switch {
 	case !slices.Contains([]string{"", "routed", "bridge"}, s.Design):
@@ -129,20 +134,24 @@ func (s Spec) check() error {
 	case !slices.Contains([]string{"", "podCIDRs", "pools"}, s.Addresses):
 		return model.Faultf(model.CodeInvalidConf, "podCIDRs or pools", "addresses %q are not known", s.Addresses)
 	case s.Encapsulation == "ipip" && s.has(6):
-		return model.Faultf(model.CodeInvalidConf, "choose IPv4 alone, for example --cluster-cidr 10.42.0.0/16", "encapsulation ipip carries IPv4 only, and the cluster CIDR has IPv6")
+		return model.Faultf(model.CodeInvalidConf, "choose IPv4 alone, for example --cluster-cidr 10.42.0.0/16",
+			"encapsulation ipip carries IPv4 only, and the cluster CIDR has IPv6")
 	case s.pools() && s.Design == "bridge":
-		return model.Faultf(model.CodeInvalidConf, "a bridge's pods are of one prefix a node", "addresses from pools cannot be with design bridge")
+		return model.Faultf(model.CodeInvalidConf, "a bridge's pods are of one prefix a node",
+			"addresses from pools cannot be with design bridge")
 	}
 	if len(s.ClusterCIDRs) == 0 {
 		return model.Faultf(model.CodeInvalidConf, "for example 10.42.0.0/16,fd42::/48", "cluster CIDR is empty")
 	}
 	for i, c := range s.ClusterCIDRs {
 		if c != c.Masked() {
-			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf("write %s", c.Masked()), "cluster CIDR %s has bits set behind the prefix length", c)
+			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf("write %s", c.Masked()),
+				"cluster CIDR %s has bits set behind the prefix length", c)
 		}
 		for _, d := range s.ClusterCIDRs[:i] {
 			if c.Addr().Is4() == d.Addr().Is4() {
-				return model.Faultf(model.CodeInvalidConf, "give at most one IPv4 and one IPv6 prefix", "cluster CIDRs %s and %s are of one family", d, c)
+				return model.Faultf(model.CodeInvalidConf, "give at most one IPv4 and one IPv6 prefix",
+					"cluster CIDRs %s and %s are of one family", d, c)
 			}
 		}
 		for _, w := range wiresRange() {

@@ -175,7 +175,8 @@ func awaitGuest(ctx context.Context, dir string, vm model.VM) error {
 		select {
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return model.Faultf(model.CodeTryAgain, "machines are emulated: give them a quieter machine, or leave them out with --machines=false",
+				return model.Faultf(
+					model.CodeTryAgain, "machines are emulated: give them a quieter machine, or leave them out with --machines=false",
 					"its guest has no address after %v", bootLimit)
 			}
 			return ctx.Err()
@@ -184,7 +185,8 @@ func awaitGuest(ctx context.Context, dir string, vm model.VM) error {
 	}
 }
 
-// leased tells whether a guest's first interface has what its pod has. A guest bound by a bridge is told no IPv6 address.
+// leased tells whether a guest's first interface has what its pod has. A guest bound by a bridge is told no IPv6
+// address.
 func leased(st launch.Status, said string) bool {
 	for _, ip := range st.Interfaces[0].IPs {
 		word := "weft-guest: LEASE "

@@ -15,11 +15,13 @@ import (
 const vmText = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: vm1, namespace: far}\n" +
 	"spec:\n  nodeSelector: {kubernetes.io/hostname: node2}\n  domain: {devices: {interfaces: [{name: default, masquerade: {}}]}}\n  networks: [{name: default, pod: {}}]\n"
 
-// TestMachinesGetPods: a machine of the manifests is in a pod of its own on the node that it asks for, unless machines are left
-// out.
+// TestMachinesGetPods: a machine of the manifests is in a pod of its own on the node that it asks for, unless machines
+// are left out.
 func TestMachinesGetPods(t *testing.T) {
 	from := manifests(t, map[string]string{"vm.yaml": vmText, "a.yaml": podText("a", "")})
-	pods, machines, others, err := Up{Dir: Dir(t.TempDir()), From: []string{from}}.fill(context.Background(), testLayout(t))
+	pods, machines, others, err := Up{
+		Dir: Dir(t.TempDir()), From: []string{from},
+	}.fill(context.Background(), testLayout(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +35,9 @@ func TestMachinesGetPods(t *testing.T) {
 	if len(machines) != 1 || machines[0].node != "node2" || machines[0].VM.Key() != "far/vm1" || len(others) > 0 {
 		t.Errorf("%+v %v", machines, others)
 	}
-	pods, machines, others, err = Up{Dir: Dir(t.TempDir()), From: []string{from}, NoMachines: true}.fill(context.Background(), testLayout(t))
+	pods, machines, others, err = Up{
+		Dir: Dir(t.TempDir()), From: []string{from}, NoMachines: true,
+	}.fill(context.Background(), testLayout(t))
 	if err != nil || len(pods) != 1 || len(machines)+len(others) > 0 {
 		t.Errorf("%v %v %v %v", pods, machines, others, err)
 	}
@@ -51,10 +55,14 @@ func TestBadMachine(t *testing.T) {
 // TestReachOfMachines: a guest stands for the pod around it, by the ports that lead to it.
 func TestReachOfMachines(t *testing.T) {
 	st := Status{Machines: []launch.Status{{Pod: "far/virt-launcher-vm1"}}}
-	if !st.around(PodStatus{Namespace: "far", Name: "virt-launcher-vm1"}) || st.around(PodStatus{Namespace: "far", Name: "a"}) {
+	if !st.around(PodStatus{Namespace: "far", Name: "virt-launcher-vm1"}) ||
+		st.around(PodStatus{Namespace: "far", Name: "a"}) {
 		t.Error("the pod around a machine is not known")
 	}
-	at := manifests(t, map[string]string{"m.yaml": strings.Replace(vmText, "masquerade: {}", "masquerade: {}, ports: [{port: 80}, {port: 81}]", 1), "n.yaml": vmText})
+	at := manifests(t, map[string]string{
+		"m.yaml": strings.Replace(vmText, "masquerade: {}", "masquerade: {}, ports: [{port: 80}, {port: 81}]", 1),
+		"n.yaml": vmText,
+	})
 	got, err := guestPorts(launch.Status{Dir: at + "/m"})
 	if d := cmp.Diff(map[string]uint16{"tcp": 80}, got); d != "" || err != nil {
 		t.Error(d, err)

@@ -19,9 +19,9 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/pod"
 )
 
-// fill makes the lab's store of the *.yaml files of directories (none when there are none): copies them, adds the nodes, the pods
-// around machines and the pods' namespaces, gives every pod a node. It returns the pods, the machines, and the objects of kinds
-// that weft does not know.
+// fill makes the lab's store of the *.yaml files of directories (none when there are none): copies them, adds the
+// nodes, the pods around machines and the pods' namespaces, gives every pod a node. It returns the pods, the machines,
+// and the objects of kinds that weft does not know.
 func (u Up) fill(ctx context.Context, l Layout) (pods []model.Pod, machines []machine, others []string, err error) {
 	d := u.Dir
 	if err := os.MkdirAll(d.Store(), 0o755); err != nil {
@@ -74,7 +74,8 @@ func (u Up) fill(ctx context.Context, l Layout) (pods []model.Pod, machines []ma
 	return pods, machines, others, writePods(ctx, s, c, pods)
 }
 
-// known tells whether the lab or its agents act on the object: Calico's pools and reservations become weft's own, for example.
+// known tells whether the lab or its agents act on the object: Calico's pools and reservations become weft's own, for
+// example.
 func known(o store.Object) bool {
 	switch o.Key.Group {
 	case "", "networking.k8s.io":
@@ -82,7 +83,8 @@ func known(o store.Object) bool {
 	case store.Group, "k8s.cni.cncf.io", "policy.networking.k8s.io", "whereabouts.cni.cncf.io":
 		return true
 	case "crd.projectcalico.org", "projectcalico.org":
-		return slices.Contains([]string{"IPPool", "IPReservation", "IPAMConfig", "IPAMConfiguration", "IPAMBlock"}, o.Key.Kind)
+		return slices.Contains([]string{"IPPool", "IPReservation", "IPAMConfig", "IPAMConfiguration", "IPAMBlock"},
+			o.Key.Kind)
 	}
 	return false
 }
@@ -101,7 +103,8 @@ func (d Dir) copyManifests(from string, written map[string]string) error {
 		}
 		b, err := os.ReadFile(filepath.Join(from, e.Name()))
 		if err != nil {
-			return model.Faultf(model.CodeIO, "make the file readable", "manifest %s: %w", filepath.Join(from, e.Name()), plain(err))
+			return model.Faultf(model.CodeIO, "make the file readable", "manifest %s: %w",
+				filepath.Join(from, e.Name()), plain(err))
 		}
 		to := filepath.Join(d.Store(), e.Name())
 		for written[to] != "" {
@@ -114,7 +117,8 @@ func (d Dir) copyManifests(from string, written map[string]string) error {
 		n++
 	}
 	if n == 0 {
-		return model.Faultf(model.CodeInvalidConf, "only *.yaml directly in the directory are read", "--from %q holds no manifest", from)
+		return model.Faultf(model.CodeInvalidConf, "only *.yaml directly in the directory are read",
+			"--from %q holds no manifest", from)
 	}
 	return nil
 }
@@ -171,13 +175,15 @@ func place(c model.Cluster, l Layout) ([]model.Pod, error) {
 	hint := fmt.Sprintf("the lab's nodes are node1 to %s; use one of them, or more --nodes", last)
 	for _, n := range c.Nodes {
 		if _, ok := load[n.Name]; !ok {
-			return nil, model.Faultf(model.CodeInvalidConf, hint, "node %s: metadata.name %q is no node of this lab", n.Name, n.Name)
+			return nil, model.Faultf(model.CodeInvalidConf, hint, "node %s: metadata.name %q is no node of this lab",
+				n.Name, n.Name)
 		}
 	}
 	pods := slices.Clone(c.Pods)
 	for _, p := range pods {
 		if _, ok := load[p.Node]; p.Node != "" && !ok {
-			return nil, model.Faultf(model.CodeInvalidConf, hint, "pod %s/%s: spec.nodeName %q is no node of this lab", p.Namespace, p.Name, p.Node)
+			return nil, model.Faultf(model.CodeInvalidConf, hint, "pod %s/%s: spec.nodeName %q is no node of this lab",
+				p.Namespace, p.Name, p.Node)
 		}
 		load[p.Node]++
 	}
@@ -279,7 +285,8 @@ func placed(p model.Pod) store.Edit {
 		meta, _ := fields["metadata"].(map[string]any)
 		spec, _ := fields["spec"].(map[string]any)
 		if meta == nil || spec == nil {
-			return model.Faultf(model.CodeInvalidConf, "a pod has metadata and spec.containers", "pod %s/%s: field spec is missing", p.Namespace, p.Name)
+			return model.Faultf(model.CodeInvalidConf, "a pod has metadata and spec.containers",
+				"pod %s/%s: field spec is missing", p.Namespace, p.Name)
 		}
 		meta["uid"], meta["namespace"] = p.UID, p.Namespace
 		spec["nodeName"] = p.Node

@@ -40,7 +40,8 @@ func manifests(t *testing.T, files map[string]string) string {
 }
 
 func podText(name, more string) string {
-	return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {" + more + "containers: [{name: c, command: [sleep, '60']}]}\n"
+	return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {" + more +
+		"containers: [{name: c, command: [sleep, '60']}]}\n"
 }
 
 func TestStoreIsFilled(t *testing.T) {
@@ -103,10 +104,19 @@ func TestManifestFaultsAreNamed(t *testing.T) {
 	}{
 		{map[string]string{"a.yaml": "apiVersion: v1\nkind: Pod\nspec: {}\n"}, "a.yaml"},
 		{map[string]string{"a.yaml": "apiVersion: v1\nkind: Pod\nspec: {}\n"}, "metadata.name is missing"},
-		{map[string]string{"a.yaml": podText("a", "nodeName: elsewhere, ")}, `spec.nodeName "elsewhere" is no node of this lab`},
-		{map[string]string{"a.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"}, "pod default/a: spec.containers is empty"},
+		{
+			map[string]string{"a.yaml": podText("a", "nodeName: elsewhere, ")},
+			`spec.nodeName "elsewhere" is no node of this lab`,
+		},
+		{
+			map[string]string{"a.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"},
+			"pod default/a: spec.containers is empty",
+		},
 		{map[string]string{"a.yaml": podText("a", "hostNetwrk: true, ")}, `unknown field "hostNetwrk"`},
-		{map[string]string{"a.yaml": "apiVersion: v1\nkind: Node\nmetadata: {name: alpha}\n"}, `"alpha" is no node of this lab`},
+		{
+			map[string]string{"a.yaml": "apiVersion: v1\nkind: Node\nmetadata: {name: alpha}\n"},
+			`"alpha" is no node of this lab`,
+		},
 		{map[string]string{"a.json": "{}"}, "holds no manifest"},
 	} {
 		from := manifests(t, c.files)
@@ -119,7 +129,9 @@ func TestManifestFaultsAreNamed(t *testing.T) {
 			t.Errorf("%v names the lab's copy instead of the user's file", err)
 		}
 	}
-	if _, _, _, err := (Up{Dir: Dir(t.TempDir()), From: []string{"/nowhere"}}).fill(context.Background(), testLayout(t)); err == nil || !strings.Contains(err.Error(), `--from "/nowhere"`) {
+	if _, _, _, err := (Up{
+		Dir: Dir(t.TempDir()), From: []string{"/nowhere"},
+	}).fill(context.Background(), testLayout(t)); err == nil || !strings.Contains(err.Error(), `--from "/nowhere"`) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -19,13 +19,14 @@ import (
 	"github.com/weft-net/weft/internal/vm/qemu"
 )
 
-// Migrate has a machine of a lab go on on another node, as KubeVirt's controllers would, while somebody holds a connection to it.
+// Migrate has a machine of a lab go on on another node, as KubeVirt's controllers would, while somebody holds a
+// connection to it.
 type Migrate struct {
 	Dir Dir
 	// Machine is its name, or NAMESPACE/NAME, Node where it goes to.
 	Machine, Node string
-	// Peer is the node or pod that holds a connection to it; "" is a pod or node that the machine neither leaves nor goes to, if
-	// there is one.
+	// Peer is the node or pod that holds a connection to it; "" is a pod or node that the machine neither leaves nor goes
+	// to, if there is one.
 	Peer string
 	// Self is this program, and Env the environment that the machine's process gets.
 	Self string
@@ -42,8 +43,8 @@ type Migration struct {
 	Pod     string     `json:"pod"`
 	Address netip.Addr `json:"address"`
 	Peer    string     `json:"peer"`
-	// Took is how long it took to have it go on there, of which most is the pod and the hypervisor, and Pause the longest time
-	// between two lines of the machine on the connection, of one each 10 ms; both in milliseconds.
+	// Took is how long it took to have it go on there, of which most is the pod and the hypervisor, and Pause the longest
+	// time between two lines of the machine on the connection, of one each 10 ms; both in milliseconds.
 	Took  float64 `json:"tookMs"`
 	Pause float64 `json:"pauseMs"`
 	// Resets are connections that ended, and lines that did not come: there is an error with the first.
@@ -123,7 +124,8 @@ func (j *journey) may(l Layout) error {
 		return model.Faultf(model.CodeInvalidConf, "bring the lab up with --addresses pools",
 			"machine %s cannot migrate with its addresses: the pods of each node are of one prefix", j.here.Key())
 	case l.find(j.Node).Addrs[0] == nil:
-		return model.Faultf(model.CodeInvalidConf, fmt.Sprintf("the lab's nodes are %v", names), "no node is called %q", j.Node)
+		return model.Faultf(model.CodeInvalidConf, fmt.Sprintf("the lab's nodes are %v", names),
+			"no node is called %q", j.Node)
 	case j.here.Node == j.Node:
 		return model.Faultf(model.CodeInvalidConf, "name another node", "machine %s is on %s already", j.here.Key(), j.Node)
 	}
@@ -134,7 +136,9 @@ func (j *journey) may(l Layout) error {
 func (j *journey) run(ctx context.Context, l Layout) (out Migration, err error) {
 	begun := time.Now()
 	whatever := context.WithoutCancel(ctx)
-	out = Migration{Machine: j.here.Key(), From: j.here.Node, To: j.Node, Peer: j.peer.Name, Address: guestAddrs(j.here)[0]}
+	out = Migration{
+		Machine: j.here.Key(), From: j.here.Node, To: j.Node, Peer: j.peer.Name, Address: guestAddrs(j.here)[0],
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ears, err := j.listen(ctx, out.Address)
@@ -144,7 +148,8 @@ func (j *journey) run(ctx context.Context, l Layout) (out Migration, err error) 
 	there, pod, err := j.await(ctx, l)
 	out.Pod = pod
 	if err == nil {
-		j.Say("machine %s goes from %s to %s, with a connection that %s holds to %s", out.Machine, out.From, out.To, out.Peer, out.Address)
+		j.Say("machine %s goes from %s to %s, with a connection that %s holds to %s", out.Machine, out.From, out.To,
+			out.Peer, out.Address)
 		limited, stop := context.WithTimeout(ctx, bootLimit)
 		resumed, failed := qemu.Migrate(limited, j.here.Dir, there.Dir)
 		stop()
@@ -153,9 +158,11 @@ func (j *journey) run(ctx context.Context, l Layout) (out Migration, err error) 
 		}
 	}
 	if state, e := stateOf(whatever, j.here); e == nil && state != "running" {
-		return out, fmt.Errorf("machine %s is %s on %s, and perhaps runs on %s: %w", out.Machine, state, out.From, out.To, err)
+		return out, fmt.Errorf("machine %s is %s on %s, and perhaps runs on %s: %w", out.Machine, state,
+			out.From, out.To, err)
 	}
-	return out, errors.Join(fmt.Errorf("machine %s stays on %s: %w", out.Machine, out.From, err), j.fail(whatever), j.end(whatever, there, j.Node, pod))
+	return out, errors.Join(fmt.Errorf("machine %s stays on %s: %w", out.Machine, out.From, err), j.fail(whatever),
+		j.end(whatever, there, j.Node, pod))
 }
 
 // arrived waits until the machine is heard from its new node, and ends what is left of it on the one before.
@@ -172,7 +179,8 @@ func (j *journey) arrived(ctx context.Context, ears *gap.Peer, out *Migration, b
 		out.Pause = milliseconds(ears.Around(resumed).Stream)
 	} else {
 		out.Resets++
-		err = model.Faultf(model.CodeInternal, "look at the agents' logs below nodes/", "machine %s runs on %s; its connection with %s: %w", out.Machine, out.To, out.Peer, err)
+		err = model.Faultf(model.CodeInternal, "look at the agents' logs below nodes/",
+			"machine %s runs on %s; its connection with %s: %w", out.Machine, out.To, out.Peer, err)
 	}
 	return errors.Join(err, j.forbid(), j.end(ctx, j.here, out.From, j.here.Pod))
 }
@@ -189,7 +197,8 @@ func (j *journey) listen(ctx context.Context, addr netip.Addr) (*gap.Peer, error
 	}
 	g.console.Close()
 	if g.ports["tcp"] == 0 {
-		return nil, model.Faultf(model.CodeInvalidConf, "list one among the interface's ports", "machine %s has no port for TCP", j.here.Key())
+		return nil, model.Faultf(model.CodeInvalidConf, "list one among the interface's ports",
+			"machine %s has no port for TCP", j.here.Key())
 	}
 	ns, err := netns.Open(j.peer.Netns)
 	if err != nil {
@@ -203,7 +212,8 @@ func (j *journey) listen(ctx context.Context, addr netip.Addr) (*gap.Peer, error
 		err = ears.Await(ctx, since)
 	}
 	if err != nil {
-		return nil, model.Faultf(model.CodeInvalidEnv, "see `weft lab reach`; who calls it is chosen with --from", "%s does not reach machine %s at %s: %w", j.peer.Name, j.here.Key(), addr, err)
+		return nil, model.Faultf(model.CodeInvalidEnv, "see `weft lab reach`; who calls it is chosen with --from",
+			"%s does not reach machine %s at %s: %w", j.peer.Name, j.here.Key(), addr, err)
 	}
 	return ears, nil
 }

@@ -19,7 +19,10 @@ func TestMayMigrate(t *testing.T) {
 		{"pools", "node1", "machine far/vm1 is on node1 already"},
 		{"pools", "node9", `no node is called "node9"`},
 	} {
-		s := Spec{Name: "lab", Nodes: 2, Wires: 1, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Addresses: c.addresses}
+		s := Spec{
+			Name: "lab", Nodes: 2, Wires: 1, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")},
+			Addresses: c.addresses,
+		}
 		l, err := s.Lay()
 		if err != nil {
 			t.Fatal(err)
@@ -31,11 +34,14 @@ func TestMayMigrate(t *testing.T) {
 	}
 }
 
-// TestWitness: who holds a connection to a machine is somebody whom its journey does not concern, if there is one; a pod rather than
-// a node.
+// TestWitness: who holds a connection to a machine is somebody whom its journey does not concern, if there is one; a
+// pod rather than a node.
 func TestWitness(t *testing.T) {
 	pod := func(name, node string) PodStatus {
-		return PodStatus{Namespace: "a", Name: name, Node: node, State: "Running", ID: "1", Netns: "/x", IPs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}
+		return PodStatus{
+			Namespace: "a", Name: name, Node: node, State: "Running", ID: "1", Netns: "/x",
+			IPs: []netip.Addr{netip.MustParseAddr("10.0.0.1")},
+		}
 	}
 	ended, host, around := pod("ended", "node3"), pod("host", "node3"), pod("around", "node3")
 	ended.State, host.HostNetwork, around.Annotations = "Succeeded", true, map[string]string{launch.DomainNote: "vm2"}
@@ -55,7 +61,8 @@ func TestWitness(t *testing.T) {
 			t.Errorf("%q %v, want %s", got.Name, err, c.want)
 		}
 	}
-	if _, err := (Status{Nodes: nodes}).witness("z", m, "node2"); err == nil || !strings.HasPrefix(err.Error(), `no node or pod is called "z"`) {
+	if _, err := (Status{Nodes: nodes}).witness("z", m, "node2"); err == nil ||
+		!strings.HasPrefix(err.Error(), `no node or pod is called "z"`) {
 		t.Errorf("%v", err)
 	}
 }

@@ -50,7 +50,8 @@ func networksOf(annotations map[string]string) []PodNetwork {
 	return out
 }
 
-// reachOn tries the pods of each further network among each other. Of a network that one pod alone has there is nothing to try.
+// reachOn tries the pods of each further network among each other. Of a network that one pod alone has there is nothing
+// to try.
 func (st Status) reachOn(ctx context.Context, timeout time.Duration) ([]reach.Network, error) {
 	of := map[string][]reach.Endpoint{}
 	var names []string
@@ -70,7 +71,8 @@ func (st Status) reachOn(ctx context.Context, timeout time.Duration) ([]reach.Ne
 			}
 			e := reach.Endpoint{Name: p.Namespace + "/" + p.Name, Addrs: n.IPs}
 			for _, other := range of[n.Name] {
-				if i := slices.IndexFunc(n.IPs, func(a netip.Addr) bool { return slices.Contains(other.Addrs, a) }); i >= 0 && other.Name != e.Name {
+				if i := slices.IndexFunc(n.IPs, func(a netip.Addr) bool { return slices.Contains(other.Addrs, a) }); i >= 0 &&
+					other.Name != e.Name {
 					e.Problem = fmt.Sprintf("it has address %s, and so has %s", n.IPs[i], other.Name)
 				}
 			}

@@ -22,7 +22,8 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
-// metricsAddress is where an agent serves its metrics, and what it has allocated, in its node's namespace: where the commands expect it.
+// metricsAddress is where an agent serves its metrics, and what it has allocated, in its node's namespace: where the
+// commands expect it.
 const metricsAddress = "127.0.0.1:9119"
 
 // The processes of a node.
@@ -128,12 +129,14 @@ func (u Up) command(n Node, role string) []string {
 			u.Agent, "agent", "--node", n.Name, "--socket", u.Dir.AgentSocket(n.Name),
 			"--state-dir", at("agent"), "--store-dir", u.Dir.Store(),
 			"--address-dir", at("ipam"), "--encapsulation", cmp.Or(u.Spec.Encapsulation, "host-gw"),
-			"--metrics-address", metricsAddress, "--wireguard-key-file", at("agent", "wireguard.key"), "--addresses", cmp.Or(u.Spec.Addresses, "podCIDRs"),
+			"--metrics-address", metricsAddress, "--wireguard-key-file", at("agent", "wireguard.key"), "--addresses",
+			cmp.Or(u.Spec.Addresses, "podCIDRs"),
 		}
 	}
 	argv := []string{
 		u.Self, "sandbox", "serve", "--node", n.Name, "--state-dir", u.Dir.sandboxDir(n.Name),
-		"--cni-conf-dir", at("net.d"), "--cni-bin-dir", u.Dir.Bin(), "--cni-cache-dir", at("cache"), "--log-dir", at("logs"), "--lab", string(u.Dir),
+		"--cni-conf-dir", at("net.d"), "--cni-bin-dir", u.Dir.Bin(), "--cni-cache-dir", at("cache"), "--log-dir", at("logs"),
+		"--lab", string(u.Dir),
 	}
 	for _, p := range n.PodCIDRs {
 		argv = append(argv, "--pod-cidr", p.String())
@@ -151,7 +154,8 @@ func (u Up) start(ns *netns.NS, node, role string, argv []string, died func(erro
 	defer func() { _ = log.Close() }()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	// The drop-in plugins that the runtime executes (loopback) keep their journal in the lab too.
-	cmd.Dir, cmd.Env = "/", append([]string{markVar + "=" + string(u.Dir), "WEFT_JOURNAL_DIR=" + u.Dir.Node(node, "journal")}, u.Env...)
+	cmd.Dir, cmd.Env = "/",
+		append([]string{markVar + "=" + string(u.Dir), "WEFT_JOURNAL_DIR=" + u.Dir.Node(node, "journal")}, u.Env...)
 	if role == roleAgent {
 		cmd.Env = append(cmd.Env, u.AgentEnv...)
 	}

@@ -31,7 +31,8 @@ func (d Dir) Sandboxes(node string) *sandbox.Client { return sandbox.NewClient(d
 
 func (d Dir) sandboxDir(node string) string { return d.Node(node, "sandbox") }
 
-// runPods runs each pod on its node, and writes its addresses into the store. Pods that do not run are a standingError: the others do.
+// runPods runs each pod on its node, and writes its addresses into the store. Pods that do not run are a standingError:
+// the others do.
 func (u Up) runPods(ctx context.Context, l Layout, pods []model.Pod) error {
 	s, err := dir.Open(u.Dir.Store())
 	if err != nil {
@@ -91,7 +92,8 @@ func (u Up) runPod(ctx context.Context, s *dir.Store, p model.Pod) (sandbox.Pod,
 			return false, errors.New("it is gone")
 		}
 		last = d.Pod
-		if why := strings.TrimPrefix(last.Reason+": "+last.Message, ": "); last.State == "Pending" && last.Message != "" && why != said {
+		if why := strings.TrimPrefix(last.Reason+": "+last.Message, ": "); last.State == "Pending" && last.Message != "" &&
+			why != said {
 			said = why
 			u.Say("pod %s/%s waits: %s", p.Namespace, p.Name, why)
 		}
@@ -107,7 +109,8 @@ func (u Up) runPod(ctx context.Context, s *dir.Store, p model.Pod) (sandbox.Pod,
 func startError(p sandbox.Pod) error {
 	for _, c := range p.Containers {
 		if c.State == "exited" && c.Reason == "StartError" {
-			return model.Faultf(model.CodeInvalidConf, "correct the manifest; the machine's own programs are what containers have",
+			return model.Faultf(
+				model.CodeInvalidConf, "correct the manifest; the machine's own programs are what containers have",
 				"container %s: %s", c.Name, c.Message)
 		}
 	}

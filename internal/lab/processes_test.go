@@ -40,7 +40,8 @@ func TestInhabitantsAreFoundAndOnlyThey(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = ns.Close(); _ = netns.Remove(d.NS("node1")) })
 	inside, insideEnded := running(t, ns, nil, "sleep", "60")
-	_, markedEnded := running(t, nil, []string{markVar + "=" + string(d)}, "sh", "-c", "unset "+markVar+"; sleep 60 & wait")
+	_, markedEnded := running(t, nil, []string{markVar + "=" + string(d)}, "sh", "-c",
+		"unset "+markVar+"; sleep 60 & wait")
 	other, _ := running(t, nil, []string{markVar + "=" + string(d) + "2"}, "sleep", "60")
 
 	namespaces, err := d.namespacesBelow()

@@ -83,7 +83,9 @@ func (p PodStatus) problem() string {
 	case p.State == stateMissing:
 		return fmt.Sprintf("%s does not run pod %s/%s", p.Node, p.Namespace, p.Name)
 	case p.ID == "" || p.Netns == "" || len(p.IPs) == 0:
-		return strings.TrimSuffix(fmt.Sprintf("pod %s/%s is %s and has no network: %s", p.Namespace, p.Name, p.State, p.Reason), ": ")
+		return strings.TrimSuffix(
+			fmt.Sprintf("pod %s/%s is %s and has no network: %s", p.Namespace, p.Name, p.State, p.Reason), ": ",
+		)
 	}
 	return ""
 }
@@ -115,7 +117,10 @@ func (u Up) settle(ctx context.Context) error {
 		}
 		waited := time.Since(begun)
 		if waited > flowLimit {
-			return standing(fmt.Sprintf("look at `weft lab reach --dir %[1]s`; take it down with `weft lab down --dir %[1]s`", u.Dir), "after %.0f s %s", flowLimit.Seconds(), notFlowing(r))
+			return standing(
+				fmt.Sprintf("look at `weft lab reach --dir %[1]s`; take it down with `weft lab down --dir %[1]s`", u.Dir),
+				"after %.0f s %s", flowLimit.Seconds(), notFlowing(r),
+			)
 		}
 		if waited > flowQuiet && !said {
 			said = true

@@ -75,7 +75,10 @@ func (d Dir) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	st := Status{Name: m.Layout.Spec.Name, Dir: string(d), Phase: m.Phase, Nodes: []NodeStatus{}, Pods: []PodStatus{}, Machines: []launch.Status{}, Problems: []string{}}
+	st := Status{
+		Name: m.Layout.Spec.Name, Dir: string(d), Phase: m.Phase, Nodes: []NodeStatus{}, Pods: []PodStatus{},
+		Machines: []launch.Status{}, Problems: []string{},
+	}
 	problem := func(err error) {
 		if err != nil {
 			st.Problems = append(st.Problems, err.Error())
@@ -110,7 +113,8 @@ func (st Status) wrong() []string {
 	for _, n := range st.Nodes {
 		for role, state := range map[string]string{roleAgent: n.Agent, roleSandbox: n.Sandbox} {
 			if state != procRunning {
-				out = append(out, fmt.Sprintf("node %s: its %s is %s: see %s.log in %s", n.Name, role, state, role, Dir(st.Dir).Node(n.Name)))
+				out = append(out,
+					fmt.Sprintf("node %s: its %s is %s: see %s.log in %s", n.Name, role, state, role, Dir(st.Dir).Node(n.Name)))
 			}
 		}
 	}
@@ -226,7 +230,9 @@ func (st Status) Find(name string) (Place, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return Place{}, model.Faultf(model.CodeInvalidConf, "there are "+strings.Join(names, ", "), "no node or pod is called %q", name)
+		return Place{}, model.Faultf(model.CodeInvalidConf, "there are "+strings.Join(names, ", "),
+			"no node or pod is called %q", name)
 	}
-	return Place{}, model.Faultf(model.CodeInvalidConf, "write NAMESPACE/NAME", "%q is the name of several: %s and %s", name, found[0].Name, found[1].Name)
+	return Place{}, model.Faultf(model.CodeInvalidConf, "write NAMESPACE/NAME", "%q is the name of several: %s and %s",
+		name, found[0].Name, found[1].Name)
 }

@@ -143,7 +143,8 @@ func (j *journey) endPod(ctx context.Context, node, pod string) error {
 	return nil
 }
 
-// find finds the machine where it runs: what a migration that was killed has left is another one of that name, which does not.
+// find finds the machine where it runs: what a migration that was killed has left is another one of that name, which
+// does not.
 func (j *journey) find(ctx context.Context, st Status) (here launch.Status, err error) {
 	var names, not []string
 	for _, m := range st.Machines {
@@ -158,7 +159,8 @@ func (j *journey) find(ctx context.Context, st Status) (here launch.Status, err 
 		case state != "running":
 			not = append(not, fmt.Sprintf("on %s it is %s", m.Node, state))
 		case here.Name != "" && here.Key() != m.Key():
-			return here, model.Faultf(model.CodeInvalidConf, "write NAMESPACE/NAME", "%q is the name of several: %s and %s", j.Machine, here.Key(), m.Key())
+			return here, model.Faultf(model.CodeInvalidConf, "write NAMESPACE/NAME", "%q is the name of several: %s and %s",
+				j.Machine, here.Key(), m.Key())
 		default:
 			here = m
 		}
@@ -167,9 +169,11 @@ func (j *journey) find(ctx context.Context, st Status) (here launch.Status, err 
 	case here.Name != "":
 		return here, nil
 	case len(not) > 0:
-		return here, model.Faultf(model.CodeInvalidEnv, "see `weft lab status`", "machine %s does not run: %s", j.Machine, strings.Join(not, "; "))
+		return here, model.Faultf(model.CodeInvalidEnv, "see `weft lab status`", "machine %s does not run: %s", j.Machine,
+			strings.Join(not, "; "))
 	}
-	return here, model.Faultf(model.CodeInvalidConf, fmt.Sprintf("there are %v; machines come with --from of `weft lab up`", names), "no machine is called %q", j.Machine)
+	return here, model.Faultf(model.CodeInvalidConf,
+		fmt.Sprintf("there are %v; machines come with --from of `weft lab up`", names), "no machine is called %q", j.Machine)
 }
 
 // stateOf is what the hypervisor says of a machine.
@@ -208,8 +212,8 @@ func (j *journey) tidy(ctx context.Context, st Status) error {
 	return nil
 }
 
-// witness is who holds a connection to a machine: the node or pod of a name, or else a pod or a node that the machine neither leaves
-// nor goes to, or else the node that it leaves.
+// witness is who holds a connection to a machine: the node or pod of a name, or else a pod or a node that the machine
+// neither leaves nor goes to, or else the node that it leaves.
 func (st Status) witness(name string, m launch.Status, to string) (Place, error) {
 	if name != "" {
 		return st.Find(name)

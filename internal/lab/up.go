@@ -69,7 +69,8 @@ func (u Up) Run(ctx context.Context) error {
 	var stands *standingError
 	switch err := u.make(making, layout, died); {
 	case errors.As(err, &stands):
-		return model.Faultf(model.CodeTryAgain, stands.hint, "lab %s stands in %s, but: %s", u.Spec.Name, u.Dir, stands.problem)
+		return model.Faultf(model.CodeTryAgain, stands.hint, "lab %s stands in %s, but: %s", u.Spec.Name, u.Dir,
+			stands.problem)
 	case err != nil:
 		return u.Dir.undone(ctx, reason(ctx, making, err))
 	}
@@ -86,8 +87,8 @@ func standing(hint, format string, args ...any) error {
 	return &standingError{problem: fmt.Sprintf(format, args...), hint: hint}
 }
 
-// reason finds out why making ended with err: up was told to stop, or a process of the lab is no more. The latter may be
-// felt through its socket a moment before it is known.
+// reason finds out why making ended with err: up was told to stop, or a process of the lab is no more. The latter may
+// be felt through its socket a moment before it is known.
 func reason(ctx, making context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("stopped: %w", context.Cause(ctx))
@@ -107,7 +108,8 @@ func (u Up) replace(old Marker) error {
 			"state directory %s belongs to lab %q, not to %q", u.Dir, have, u.Spec.Name)
 	}
 	if old.Phase == phaseUp && u.Dir.alive(old.Layout) {
-		return model.Faultf(model.CodeExists, fmt.Sprintf("take it down with `weft lab down --dir %s`, or choose another --dir", u.Dir),
+		return model.Faultf(
+			model.CodeExists, fmt.Sprintf("take it down with `weft lab down --dir %s`, or choose another --dir", u.Dir),
 			"lab %q is up in %s already", u.Spec.Name, u.Dir)
 	}
 	u.Say("clearing away what is left of a killed lab")
@@ -183,6 +185,7 @@ func mayMakeNamespaces() error {
 	if os.Geteuid() == 0 {
 		return nil
 	}
-	return model.Faultf(model.CodeIO, "use sudo; or open a shell with `unshare -Urnm` and use weft in there, with a --dir of your own",
+	return model.Faultf(
+		model.CodeIO, "use sudo; or open a shell with `unshare -Urnm` and use weft in there, with a --dir of your own",
 		"a lab makes network namespaces, which needs root: %w", errors.New("this is an ordinary user"))
 }

@@ -18,8 +18,9 @@ import (
 // mostVerdicts is how many connections an agent is asked about at a time.
 const mostVerdicts = 2000
 
-// expect says what the lab's network policies say of flows. Of each it asks the agent of the node that it goes to. An agent that is
-// dead has left its rules in the kernel and is stood in for by another one; without any, nothing is known to be denied.
+// expect says what the lab's network policies say of flows. Of each it asks the agent of the node that it goes to. An
+// agent that is dead has left its rules in the kernel and is stood in for by another one; without any, nothing is known
+// to be denied.
 func (st Status) expect(ctx context.Context, flows []reach.Flow) ([]bool, error) {
 	out := make([]bool, len(flows))
 	byNode := map[string][]int{}
@@ -116,7 +117,8 @@ func (st Status) adminSocket(node string) string {
 	return adminapi.InStateDir(Dir(st.Dir).Node(node, "agent"))
 }
 
-// untilKnown asks an agent that runs until it listens and knows the policies, which it does not at once when it has just started.
+// untilKnown asks an agent that runs until it listens and knows the policies, which it does not at once when it has
+// just started.
 func untilKnown(ctx context.Context, ask func() error) error {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		err := ask()

@@ -11,7 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/node/adminapi"
 )
 
-// TestUntilKnown: an agent that has just started is asked again until it listens and knows the policies; another error is final.
+// TestUntilKnown: an agent that has just started is asked again until it listens and knows the policies; another error
+// is final.
 func TestUntilKnown(t *testing.T) {
 	final := errors.New("final")
 	for _, tt := range []struct {
@@ -20,7 +21,11 @@ func TestUntilKnown(t *testing.T) {
 		want    error
 	}{
 		{"at once", []error{nil}, nil},
-		{"late", []error{fmt.Errorf("n1: %w", adminapi.ErrNoServer), model.Faultf(model.CodeTryAgain, "", "not known yet"), nil}, nil},
+		{
+			"late", []error{
+				fmt.Errorf("n1: %w", adminapi.ErrNoServer), model.Faultf(model.CodeTryAgain, "", "not known yet"), nil,
+			}, nil,
+		},
 		{"final", []error{adminapi.ErrNoServer, final, nil}, final},
 	} {
 		asked := 0

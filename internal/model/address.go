@@ -21,11 +21,11 @@ type AddressPool struct {
 	// Wanted are the nodes that found the pool exhausted: whoever has addresses to spare gives them back.
 	Wanted []string `json:"wanted,omitempty"`
 
-	// AssignmentMode says whose the addresses are. Without one the pool is for networks whose configurations name it. With one
-	// it is a pool of the cluster's network, and the fields below have a meaning.
+	// AssignmentMode says whose the addresses are. Without one the pool is for networks whose configurations name it. With
+	// one it is a pool of the cluster's network, and the fields below have a meaning.
 	AssignmentMode AssignmentMode `json:"assignmentMode,omitempty"`
-	// NodeSelector and NamespaceSelector say on which nodes, and to pods of which namespaces, addresses are given that nobody
-	// asked of this pool: texts for ParseExpression.
+	// NodeSelector and NamespaceSelector say on which nodes, and to pods of which namespaces, addresses are given that
+	// nobody asked of this pool: texts for ParseExpression.
 	NodeSelector      string `json:"nodeSelector,omitempty"`
 	NamespaceSelector string `json:"namespaceSelector,omitempty"`
 	// AllowedUses are what the addresses are for; empty means pods and tunnels.
@@ -38,7 +38,8 @@ type AddressPool struct {
 	NATOutgoing bool `json:"natOutgoing,omitempty"`
 	// MaxBlocks is how many blocks of the pool a node may have; 0 sets no bound.
 	MaxBlocks int `json:"maxBlocksPerNode,omitempty"`
-	// Created is when the object came to be, in seconds since 1970: of two pools with the same addresses the older one gives them.
+	// Created is when the object came to be, in seconds since 1970: of two pools with the same addresses the older one
+	// gives them.
 	Created int64 `json:"created,omitempty"`
 	// Deleted: the object is about to go, and waits until its last block is back.
 	Deleted bool `json:"deleted,omitempty"`
@@ -105,8 +106,8 @@ func (p AddressPool) Allows(use AddressUse) bool {
 	return slices.Contains(p.AllowedUses, use)
 }
 
-// AddressRegion is a part of a pool that is cut into blocks of one size. Regions of a pool do not overlap, and one that is
-// there does not change: two nodes must never cut in different ways.
+// AddressRegion is a part of a pool that is cut into blocks of one size. Regions of a pool do not overlap, and one that
+// is there does not change: two nodes must never cut in different ways.
 type AddressRegion struct {
 	CIDR netip.Prefix `json:"cidr"`
 	// BlockSize is the prefix length of a block.
@@ -144,17 +145,19 @@ type AddressBlock struct {
 	Pool string       `json:"pool"`
 	CIDR netip.Prefix `json:"cidr"`
 	Node string       `json:"node"`
-	// Machine tells the machine that has the block from another one that runs under the same name; empty where it did not say.
+	// Machine tells the machine that has the block from another one that runs under the same name; empty where it did not
+	// say.
 	Machine string `json:"machine,omitempty"`
-	// Claim is a number that is new each time a node takes the block into use. It tells a late word of an earlier claim from
-	// one of this claim.
+	// Claim is a number that is new each time a node takes the block into use. It tells a late word of an earlier claim
+	// from one of this claim.
 	Claim string `json:"claim"`
 	// Asked are addresses of the block that other nodes ask for, with these nodes.
 	Asked map[netip.Addr]string `json:"asked,omitempty"`
 	// Ceded are addresses that the block's node gave away, each with its holder ("node/claim"); an empty one is free for
 	// whoever takes it first.
 	Ceded map[netip.Addr]string `json:"ceded,omitempty"`
-	// Granted are addresses that the controller lets a node take, each with the node and the claim in whose name ("node for claim").
+	// Granted are addresses that the controller lets a node take, each with the node and the claim in whose name ("node
+	// for claim").
 	Granted map[netip.Addr]string `json:"granted,omitempty"`
 	// Orphaned: the controller found that the block's node does not exist any more. Another node may take the block over.
 	Orphaned bool `json:"orphaned,omitempty"`
@@ -169,11 +172,11 @@ type PoolRequest struct {
 	Addresses int          `json:"addresses,omitempty"`
 	// Network is whereabouts' network_name of the range, if it has one.
 	Network string `json:"network,omitempty"`
-	// Claim, in the place of a pool, is the AddressClaim of a virtual machine ("namespace/name") that is to lose addresses that no pool
-	// gives any more.
+	// Claim, in the place of a pool, is the AddressClaim of a virtual machine ("namespace/name") that is to lose addresses
+	// that no pool gives any more.
 	Claim string `json:"claim,omitempty"`
-	// Addr, of the block CIDR of the pool, is to be granted to Node in the name of Claim, which Pod ("namespace/name") carries there; IPAM:
-	// the claim is an IPAMClaim.
+	// Addr, of the block CIDR of the pool, is to be granted to Node in the name of Claim, which Pod ("namespace/name")
+	// carries there; IPAM: the claim is an IPAMClaim.
 	Addr netip.Addr `json:"address,omitzero"`
 	Pod  string     `json:"pod,omitempty"`
 	IPAM bool       `json:"ipam,omitempty"`
@@ -182,8 +185,8 @@ type PoolRequest struct {
 // MostBlockBits bounds a block: 2 to this power is the most addresses that one can have.
 const MostBlockBits = 8
 
-// BlockSize is the prefix length of the blocks of a region of which so many addresses are for use: large enough that a node
-// seldom claims one, small enough that a pool has blocks for many nodes.
+// BlockSize is the prefix length of the blocks of a region of which so many addresses are for use: large enough that a
+// node seldom claims one, small enough that a pool has blocks for many nodes.
 func BlockSize(region netip.Prefix, usable int) int {
 	const usual, blocks = 6, 32 // 64 addresses in a block; 32 blocks where 64 addresses are too many
 	bits := 0
@@ -193,8 +196,8 @@ func BlockSize(region netip.Prefix, usable int) int {
 	return max(region.Bits(), region.Addr().BitLen()-bits)
 }
 
-// Holder is the node that has an address of the block: the block's own, or the one that it was given away to; empty while it
-// is free for whoever takes it first.
+// Holder is the node that has an address of the block: the block's own, or the one that it was given away to; empty
+// while it is free for whoever takes it first.
 func (b AddressBlock) Holder(a netip.Addr) string {
 	with, ceded := b.Ceded[a]
 	if !ceded {

@@ -76,8 +76,8 @@ type Result struct {
 	IPs        []IP        `json:"ips,omitempty"`
 	Routes     []Route     `json:"routes,omitempty"`
 	DNS        DNS         `json:"dns,omitzero"`
-	// PluginRoutes are the routes as the plugins gave them, where others became of them because the pod has several networks;
-	// nil: they are Routes. Callers do not get them.
+	// PluginRoutes are the routes as the plugins gave them, where others became of them because the pod has several
+	// networks; nil: they are Routes. Callers do not get them.
 	PluginRoutes []Route `json:"pluginRoutes,omitzero"`
 }
 

@@ -4,7 +4,8 @@ package model
 
 import "net/netip"
 
-// Brought is an address that a pod brings along past IPAM, or that is to lead to it, as its node tells the others of it.
+// Brought is an address that a pod brings along past IPAM, or that is to lead to it, as its node tells the others of
+// it.
 type Brought struct {
 	Addr netip.Addr `json:"address"`
 	// Pod is "namespace/name"; UID tells it from an earlier one of the name.

@@ -4,7 +4,8 @@ package model
 
 // CheckReport is the outcome of a CHECK of all attachments of a node.
 type CheckReport struct {
-	// Attachments counts the finished ones, Unchecked those of them that another call was about, or that time was too short for.
+	// Attachments counts the finished ones, Unchecked those of them that another call was about, or that time was too
+	// short for.
 	Attachments int            `json:"attachments"`
 	Unchecked   int            `json:"unchecked,omitempty"`
 	Problems    []CheckProblem `json:"problems,omitempty"`

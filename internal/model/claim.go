@@ -2,8 +2,8 @@
 
 package model
 
-// AddressClaim is addresses that outlive pods. Addresses are texts as the object has them: whether one that cannot be parsed is an
-// error, or counts as in use, is for each reader to decide.
+// AddressClaim is addresses that outlive pods. Addresses are texts as the object has them: whether one that cannot be
+// parsed is an error, or counts as in use, is for each reader to decide.
 type AddressClaim struct {
 	Namespace, Name string
 	// Pools are the pools that the addresses are to come from, and Requested certain addresses that are wanted.

@@ -21,7 +21,8 @@ type Node struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	// Published is what the node says of how its pods are reached; nil when it says nothing.
 	Published *Published `json:"published,omitempty"`
-	// Vtep is what the node says of its end of VXLAN tunnels where Published does not: its own back end is another one, or the rest is not told.
+	// Vtep is what the node says of its end of VXLAN tunnels where Published does not: its own back end is another one, or
+	// the rest is not told.
 	Vtep VtepWords `json:"vtep,omitzero"`
 	// Brought are addresses outside of all pools and prefixes that the node's pods have brought along.
 	Brought []Brought `json:"brought,omitempty"`
@@ -33,8 +34,8 @@ type VtepWords struct {
 	V6 string `json:"v6,omitempty"`
 }
 
-// Published is what a node says of how its pods are reached, as flannel's node annotations and subnet leases do, whoever
-// wrote them.
+// Published is what a node says of how its pods are reached, as flannel's node annotations and subnet leases do,
+// whoever wrote them.
 type Published struct {
 	// Backend is the back end's type: vxlan, host-gw, wireguard …
 	Backend string `json:"backend"`

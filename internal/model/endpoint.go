@@ -7,8 +7,9 @@ import (
 	"slices"
 )
 
-// WorkloadEndpoint is one interface of a pod or a VM: what attach makes, what network policy is enforced on, and what a node
-// publishes to the others. Of another node's endpoints only the pod, the node, the network, the names and the addresses are known.
+// WorkloadEndpoint is one interface of a pod or a VM: what attach makes, what network policy is enforced on, and what a
+// node publishes to the others. Of another node's endpoints only the pod, the node, the network, the names and the
+// addresses are known.
 type WorkloadEndpoint struct {
 	// Attachment is what the endpoint was attached as.
 	Attachment AttachmentKey
@@ -63,8 +64,9 @@ const (
 	PointDevice PolicyPoint = "device"
 )
 
-// Point is where policies are enforced on the endpoint, by its own node. Behind an end that another plugin made, a container's packets
-// are seen in its own namespace all the same; those of a VM pass below the pod's IP, and are seen on the node alone.
+// Point is where policies are enforced on the endpoint, by its own node. Behind an end that another plugin made, a
+// container's packets are seen in its own namespace all the same; those of a VM pass below the pod's IP, and are seen
+// on the node alone.
 func (e WorkloadEndpoint) Point() PolicyPoint {
 	switch {
 	case e.HostEnd == HostEndRouted:
@@ -119,8 +121,10 @@ func (k EndpointKey) String() string { return k.Namespace + "/" + k.Pod + "/" + 
 
 // Equal reports whether both say the same of an endpoint. A namespace is the one with the ID, whatever path it has.
 func (e WorkloadEndpoint) Equal(o WorkloadEndpoint) bool {
-	return e.Attachment == o.Attachment && e.Pod == o.Pod && e.Node == o.Node && e.Network == o.Network && e.IfName == o.IfName &&
-		slices.Equal(e.Addrs, o.Addrs) && e.Standby == o.Standby && e.HostLink == o.HostLink && e.HostEnd == o.HostEnd && e.Tap == o.Tap &&
+	return e.Attachment == o.Attachment && e.Pod == o.Pod && e.Node == o.Node && e.Network == o.Network &&
+		e.IfName == o.IfName &&
+		slices.Equal(e.Addrs, o.Addrs) && e.Standby == o.Standby && e.HostLink == o.HostLink && e.HostEnd == o.HostEnd &&
+		e.Tap == o.Tap &&
 		e.Device == o.Device && e.VM == o.VM && e.NetnsID == o.NetnsID
 }
 

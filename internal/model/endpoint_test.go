@@ -11,17 +11,26 @@ func TestPoint(t *testing.T) {
 		want         PolicyPoint
 		link, device string
 	}{
-		"routed":                     {WorkloadEndpoint{HostLink: "cali1", HostEnd: HostEndRouted}, PointHost, "cali1", ""},
-		"routed, a VM's":             {WorkloadEndpoint{HostLink: "tap1", HostEnd: HostEndRouted, VM: true}, PointHost, "tap1", ""},
-		"routed, beside a device":    {WorkloadEndpoint{HostLink: "cali1", HostEnd: HostEndRouted, Device: "0000:03:02.1"}, PointHost, "cali1", ""},
-		"a port":                     {WorkloadEndpoint{HostLink: "veth1", HostEnd: HostEndPort}, PointPort, "veth1", ""},
-		"another plugin's":           {WorkloadEndpoint{HostLink: "end", HostEnd: HostEndForeign}, PointPod, "", ""},
-		"another plugin's, a VM's":   {WorkloadEndpoint{HostLink: "end", HostEnd: HostEndForeign, VM: true}, PointHost, "end", ""},
-		"without an end":             {WorkloadEndpoint{}, PointPod, "", ""},
-		"without an end, a VM's":     {WorkloadEndpoint{VM: true}, PointPod, "", ""},
-		"a macvtap":                  {WorkloadEndpoint{Tap: true, VM: true}, PointTap, "", ""},
-		"a device":                   {WorkloadEndpoint{Device: "0000:03:02.1", VM: true}, PointDevice, "", "0000:03:02.1"},
-		"a device and a foreign end": {WorkloadEndpoint{HostLink: "end", HostEnd: HostEndForeign, Device: "0000:03:02.1", VM: true}, PointDevice, "", "0000:03:02.1"},
+		"routed": {WorkloadEndpoint{HostLink: "cali1", HostEnd: HostEndRouted}, PointHost, "cali1", ""},
+		"routed, a VM's": {
+			WorkloadEndpoint{HostLink: "tap1", HostEnd: HostEndRouted, VM: true}, PointHost, "tap1", "",
+		},
+		"routed, beside a device": {
+			WorkloadEndpoint{HostLink: "cali1", HostEnd: HostEndRouted, Device: "0000:03:02.1"}, PointHost, "cali1", "",
+		},
+		"a port":           {WorkloadEndpoint{HostLink: "veth1", HostEnd: HostEndPort}, PointPort, "veth1", ""},
+		"another plugin's": {WorkloadEndpoint{HostLink: "end", HostEnd: HostEndForeign}, PointPod, "", ""},
+		"another plugin's, a VM's": {
+			WorkloadEndpoint{HostLink: "end", HostEnd: HostEndForeign, VM: true}, PointHost, "end", "",
+		},
+		"without an end":         {WorkloadEndpoint{}, PointPod, "", ""},
+		"without an end, a VM's": {WorkloadEndpoint{VM: true}, PointPod, "", ""},
+		"a macvtap":              {WorkloadEndpoint{Tap: true, VM: true}, PointTap, "", ""},
+		"a device":               {WorkloadEndpoint{Device: "0000:03:02.1", VM: true}, PointDevice, "", "0000:03:02.1"},
+		"a device and a foreign end": {
+			WorkloadEndpoint{HostLink: "end", HostEnd: HostEndForeign, Device: "0000:03:02.1", VM: true}, PointDevice, "",
+			"0000:03:02.1",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := tt.in.Point(); got != tt.want || tt.in.PolicyLink() != tt.link || tt.in.PolicyDevice() != tt.device {

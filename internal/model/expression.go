@@ -12,8 +12,8 @@ import (
 //	all()   has(k)   k == "v"   k != "v"   k in {"a", "b"}   k not in {"a"}
 //	k contains "v"   k starts with "v"   k ends with "v"   !…   … && …   … || …   (…)
 //
-// A label that is missing has no value: != and not in are true of it, all other comparisons false. The zero value and the
-// empty text are true of everything.
+// A label that is missing has no value: != and not in are true of it, all other comparisons false. The zero value and
+// the empty text are true of everything.
 type Expression struct {
 	text string
 	root condition

@@ -7,7 +7,8 @@ import "fmt"
 // deepest bounds how far parentheses of an expression nest: what a person wrote nests less, and each level costs stack.
 const deepest = 100
 
-// expressionParser reads an expression by descent. After the first error it goes on without harm and remembers that error.
+// expressionParser reads an expression by descent. After the first error it goes on without harm and remembers that
+// error.
 type expressionParser struct {
 	scan  expressionScanner
 	tok   token
@@ -24,7 +25,8 @@ func (p *expressionParser) fault() error {
 
 func (p *expressionParser) fail(hint, format string, args ...any) {
 	if p.err == nil {
-		p.err = Faultf(CodeInvalidConf, hint, "selector %q, character %d: %s", p.scan.text, p.tok.at+1, fmt.Sprintf(format, args...))
+		p.err = Faultf(CodeInvalidConf, hint, "selector %q, character %d: %s", p.scan.text, p.tok.at+1,
+			fmt.Sprintf(format, args...))
 	}
 	p.tok = token{kind: tokenEnd, at: p.tok.at}
 	p.scan.pos = len(p.scan.text)
@@ -130,7 +132,8 @@ func (p *expressionParser) function(name string) condition {
 		p.want(")")
 		return comparison{label: label, how: "has"}
 	case "global":
-		p.fail("leave it out, or write 'all()'", "global() chooses Calico's objects without a namespace, which have no addresses of pools")
+		p.fail("leave it out, or write 'all()'",
+			"global() chooses Calico's objects without a namespace, which have no addresses of pools")
 	default:
 		p.fail("the functions are 'all()' and 'has(label)'", "there is no function %q", name)
 	}
@@ -158,7 +161,8 @@ func (p *expressionParser) comparison(label string) condition {
 		}
 		return p.set(label, "not in")
 	default:
-		p.fail("after a label: ==, !=, in, not in, contains, starts with, ends with", "%s stands behind the label %q", p.tok, label)
+		p.fail("after a label: ==, !=, in, not in, contains, starts with, ends with", "%s stands behind the label %q",
+			p.tok, label)
 	}
 	c.values = []string{p.value()}
 	return c

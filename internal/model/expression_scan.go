@@ -74,7 +74,9 @@ func (s *expressionScanner) next() (token, *complaint) {
 		n++
 	}
 	if n == 0 {
-		return t, &complaint{fmt.Sprintf("%q cannot be understood", []rune(rest)[0]), "the signs are ==, !=, &&, ||, !, ( ), { } and the comma"}
+		return t, &complaint{
+			fmt.Sprintf("%q cannot be understood", []rune(rest)[0]), "the signs are ==, !=, &&, ||, !, ( ), { } and the comma",
+		}
 	}
 	s.pos += n
 	t.kind, t.text = tokenWord, rest[:n]

@@ -99,15 +99,18 @@ func TestExpressionFaults(t *testing.T) {
 			t.Errorf("%s:\n got %s\nwant %s", text, err, want)
 		}
 	}
-	if _, err := ParseExpression(strings.Repeat("(", 100_000)); err == nil || !strings.Contains(err.Error(), "more than 100 parentheses are open") {
+	if _, err := ParseExpression(strings.Repeat("(", 100_000)); err == nil ||
+		!strings.Contains(err.Error(), "more than 100 parentheses are open") {
 		t.Errorf("100,000 parentheses: %.80v", err)
 	}
 }
 
-// FuzzParseExpression: whatever is written, parsing ends, and what can be read is read the same when it is taken apart: its
-// opposite, and its double opposite.
+// FuzzParseExpression: whatever is written, parsing ends, and what can be read is read the same when it is taken apart:
+// its opposite, and its double opposite.
 func FuzzParseExpression(f *testing.F) {
-	for _, s := range []string{"", "all()", `a == "b" && !(c in {"d",'e'} || has(f))`, `a starts with "x"`, `a not in {}`, "((", `"`} {
+	for _, s := range []string{
+		"", "all()", `a == "b" && !(c in {"d",'e'} || has(f))`, `a starts with "x"`, `a not in {}`, "((", `"`,
+	} {
 		f.Add(s, "a", "b")
 	}
 	f.Fuzz(func(t *testing.T, text, label, value string) {

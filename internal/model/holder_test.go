@@ -10,7 +10,10 @@ import (
 // TestHolder: an address is its block's node's until that one gives it away.
 func TestHolder(t *testing.T) {
 	a := func(s string) netip.Addr { return netip.MustParseAddr("10.1.0." + s) }
-	b := AddressBlock{CIDR: netip.MustParsePrefix("10.1.0.0/28"), Node: "one", Ceded: map[netip.Addr]string{a("2"): "two/7", a("3"): "", a("4"): "one/9"}}
+	b := AddressBlock{
+		CIDR: netip.MustParsePrefix("10.1.0.0/28"), Node: "one",
+		Ceded: map[netip.Addr]string{a("2"): "two/7", a("3"): "", a("4"): "one/9"},
+	}
 	for last, want := range map[string]string{"1": "one", "2": "two", "3": "", "4": "one"} {
 		if got := b.Holder(a(last)); got != want {
 			t.Errorf(".%s is held by %q, want %q", last, got, want)

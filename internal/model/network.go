@@ -42,10 +42,11 @@ type Origin struct {
 	// node's configuration gives to every pod is neither.
 	Primary bool            `json:"primary,omitempty"`
 	Asked   json.RawMessage `json:"asked,omitempty"`
-	// Call is the runtime's own configuration: with it, further networks are attached later. Only the first network has it.
+	// Call is the runtime's own configuration: with it, further networks are attached later. Only the first network has
+	// it.
 	Call json.RawMessage `json:"call,omitempty"`
-	// Alone tells that a runtime has executed the network's plugin by itself, in a list of others: the pod's further networks, and
-	// its network status, are not weft's.
+	// Alone tells that a runtime has executed the network's plugin by itself, in a list of others: the pod's further
+	// networks, and its network status, are not weft's.
 	Alone bool `json:"alone,omitempty"`
 	// Annotations are those of the pod, and of its namespace, that the network's plugins read.
 	Annotations [][2]string `json:"annotations,omitempty"`
@@ -54,8 +55,8 @@ type Origin struct {
 	// Device is the device that the interface is made of, DeviceFile the file that tells of it.
 	Device     string `json:"device,omitempty"`
 	DeviceFile string `json:"deviceFile,omitempty"`
-	// VM is the virtual machine that the pod is there for. Incoming: the machine runs elsewhere, and migrates into this pod. Keep
-	// says whether its addresses stay with it.
+	// VM is the virtual machine that the pod is there for. Incoming: the machine runs elsewhere, and migrates into this
+	// pod. Keep says whether its addresses stay with it.
 	VM       *VMRef      `json:"vm,omitempty"`
 	Incoming bool        `json:"incoming,omitempty"`
 	Keep     KeepAddress `json:"keep,omitempty"`

@@ -45,9 +45,9 @@ func (k PolicyKey) Compare(o PolicyKey) int {
 
 // Policy is a policy of any kind.
 //
-// A NetworkPolicy isolates the pods that it selects in the directions that are on, and its rules, all of which accept, are
-// exceptions from that; what several say is added up. A ClusterNetworkPolicy isolates nobody: its rules are asked in their
-// order, policies of a tier by priority, and the first that matches decides.
+// A NetworkPolicy isolates the pods that it selects in the directions that are on, and its rules, all of which accept,
+// are exceptions from that; what several say is added up. A ClusterNetworkPolicy isolates nobody: its rules are asked
+// in their order, policies of a tier by priority, and the first that matches decides.
 type Policy struct {
 	PolicyKey
 	// Tier and Priority are a ClusterNetworkPolicy's; a lower priority is asked earlier.
@@ -59,8 +59,8 @@ type Policy struct {
 	Subject  PodPeer         `json:"subject"`
 	Ingress  PolicyDirection `json:"ingress,omitzero"`
 	Egress   PolicyDirection `json:"egress,omitzero"`
-	// Faults say what could not be understood. The policy fails closed there: what would accept does not, what would deny or
-	// pass on denies everything.
+	// Faults say what could not be understood. The policy fails closed there: what would accept does not, what would deny
+	// or pass on denies everything.
 	Faults []string `json:"faults,omitempty"`
 }
 
@@ -83,7 +83,8 @@ type PolicyDirection struct {
 type PolicyRule struct {
 	Name   string       `json:"name,omitempty"`
 	Action PolicyAction `json:"action"`
-	// AnyPeer and AnyPort: no peers, no ports are asked for, everything is meant. Otherwise an empty list is true of nothing.
+	// AnyPeer and AnyPort: no peers, no ports are asked for, everything is meant. Otherwise an empty list is true of
+	// nothing.
 	AnyPeer bool         `json:"anyPeer,omitempty"`
 	Peers   []PolicyPeer `json:"peers,omitempty"`
 	AnyPort bool         `json:"anyPort,omitempty"`

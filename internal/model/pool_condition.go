@@ -31,9 +31,10 @@ const (
 	ReasonInvalid          = "Invalid" // the object cannot be understood
 )
 
-// PoolConditions says of each pool, by its name, whether further addresses can be had of it, by all pools that there are.
-// Whoever has the same pools comes to the same conclusion, so that no node has to be told. Pools of the cluster's network
-// must not have an address twice: the older one gives it. Pools of other networks may be two networks' in the same addresses.
+// PoolConditions says of each pool, by its name, whether further addresses can be had of it, by all pools that there
+// are. Whoever has the same pools comes to the same conclusion, so that no node has to be told. Pools of the cluster's
+// network must not have an address twice: the older one gives it. Pools of other networks may be two networks' in the
+// same addresses.
 func PoolConditions(pools []AddressPool) map[string]Condition {
 	out := make(map[string]Condition, len(pools))
 	byAge := slices.Clone(pools)
@@ -61,14 +62,17 @@ func (p AddressPool) condition() Condition {
 	not := func(reason, format string, args ...any) Condition {
 		return Condition{Type: ConditionAllocatable, Reason: reason, Message: fmt.Sprintf(format, args...)}
 	}
-	for _, s := range []struct{ field, text string }{{"nodeSelector", p.NodeSelector}, {"namespaceSelector", p.NamespaceSelector}} {
+	for _, s := range []struct{ field, text string }{
+		{"nodeSelector", p.NodeSelector}, {"namespaceSelector", p.NamespaceSelector},
+	} {
 		if _, err := ParseExpression(s.text); err != nil {
 			return not(ReasonBadSelector, "%s: %s", s.field, err)
 		}
 	}
 	for _, r := range p.Regions {
 		if p.Encapsulation.Kind == EncapsulationIPIP && r.CIDR.Addr().Is6() {
-			return not(ReasonBadEncapsulation, "encapsulation ipip carries IPv4 only, and region %s is IPv6: take vxlan, or none", r.CIDR)
+			return not(ReasonBadEncapsulation,
+				"encapsulation ipip carries IPv4 only, and region %s is IPv6: take vxlan, or none", r.CIDR)
 		}
 	}
 	switch {

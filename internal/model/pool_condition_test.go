@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestPoolConditions: what is wrong with a pool is told in words, and never depends on the order in which pools are listed.
+// TestPoolConditions: what is wrong with a pool is told in words, and never depends on the order in which pools are
+// listed.
 func TestPoolConditions(t *testing.T) {
 	region := func(cidr string) []AddressRegion {
 		return []AddressRegion{{CIDR: netip.MustParsePrefix(cidr), BlockSize: 26}}
@@ -27,7 +28,10 @@ func TestPoolConditions(t *testing.T) {
 		{Name: "going", AssignmentMode: AssignAutomatic, Deleted: true, Disabled: true, Regions: region("10.3.0.0/16")},
 		{Name: "selector", AssignmentMode: AssignAutomatic, NodeSelector: "zone = 'a'", Regions: region("10.4.0.0/16")},
 		{Name: "namespace", AssignmentMode: AssignAutomatic, NamespaceSelector: "has()", Regions: region("10.5.0.0/16")},
-		{Name: "ipip6", AssignmentMode: AssignAutomatic, Encapsulation: Encapsulation{Kind: EncapsulationIPIP}, Regions: region("fd00::/64")},
+		{
+			Name: "ipip6", AssignmentMode: AssignAutomatic, Encapsulation: Encapsulation{Kind: EncapsulationIPIP},
+			Regions: region("fd00::/64"),
+		},
 	}
 	no := func(reason, message string) Condition {
 		return Condition{Type: ConditionAllocatable, Reason: reason, Message: message}
@@ -35,15 +39,24 @@ func TestPoolConditions(t *testing.T) {
 	ok := Condition{Type: ConditionAllocatable, True: true, Reason: ReasonOK, Message: "addresses can be had"}
 	want := map[string]Condition{
 		"old": ok, "same-a": ok, "lan": ok,
-		"young":           no(ReasonCIDROverlap, "region 10.0.128.0/17 overlaps with region 10.0.0.0/16 of pool old, which is older"),
-		"younger":         no(ReasonCIDROverlap, "region 10.0.255.0/24 overlaps with region 10.0.0.0/16 of pool old, which is older"),
-		"same-b":          no(ReasonCIDROverlap, "region 10.1.0.0/16 overlaps with region 10.1.0.0/16 of pool same-a, which is older"),
-		"disabled":        no(ReasonPoolDisabled, "the pool is disabled"),
-		"beside-disabled": no(ReasonCIDROverlap, "region 10.2.0.0/24 overlaps with region 10.2.0.0/16 of pool disabled, which is older"),
-		"going":           no(ReasonTerminating, "the pool goes when its last block is back"),
-		"selector":        no(ReasonBadSelector, `nodeSelector: selector "zone = 'a'", character 6: '=' cannot be understood (the signs are ==, !=, &&, ||, !, ( ), { } and the comma)`),
-		"namespace":       no(ReasonBadSelector, `namespaceSelector: selector "has()", character 5: ')' is no label (write for example 'has(zone)')`),
-		"ipip6":           no(ReasonBadEncapsulation, "encapsulation ipip carries IPv4 only, and region fd00::/64 is IPv6: take vxlan, or none"),
+		"young": no(ReasonCIDROverlap,
+			"region 10.0.128.0/17 overlaps with region 10.0.0.0/16 of pool old, which is older"),
+		"younger": no(ReasonCIDROverlap,
+			"region 10.0.255.0/24 overlaps with region 10.0.0.0/16 of pool old, which is older"),
+		"same-b": no(ReasonCIDROverlap,
+			"region 10.1.0.0/16 overlaps with region 10.1.0.0/16 of pool same-a, which is older"),
+		"disabled": no(ReasonPoolDisabled, "the pool is disabled"),
+		"beside-disabled": no(ReasonCIDROverlap,
+			"region 10.2.0.0/24 overlaps with region 10.2.0.0/16 of pool disabled, which is older"),
+		"going": no(ReasonTerminating, "the pool goes when its last block is back"),
+		"selector": no(
+			ReasonBadSelector,
+			`nodeSelector: selector "zone = 'a'", character 6: '=' cannot be understood (the signs are ==, !=, &&, ||, !, ( ), { } and the comma)`,
+		),
+		"namespace": no(ReasonBadSelector,
+			`namespaceSelector: selector "has()", character 5: ')' is no label (write for example 'has(zone)')`),
+		"ipip6": no(ReasonBadEncapsulation,
+			"encapsulation ipip carries IPv4 only, and region fd00::/64 is IPv6: take vxlan, or none"),
 	}
 	random := rand.New(rand.NewSource(1))
 	for range 20 {
@@ -73,7 +86,9 @@ func TestPoolAllows(t *testing.T) {
 			t.Errorf("uses %v allow %s: %v", c.uses, c.use, got)
 		}
 	}
-	for kind, want := range map[EncapsulationKind]bool{"": true, EncapsulationNone: true, EncapsulationVXLAN: false, EncapsulationIPIP: false} {
+	for kind, want := range map[EncapsulationKind]bool{
+		"": true, EncapsulationNone: true, EncapsulationVXLAN: false, EncapsulationIPIP: false,
+	} {
 		if got := (Encapsulation{Kind: kind}).None(); got != want {
 			t.Errorf("encapsulation %q is none: %v", kind, got)
 		}

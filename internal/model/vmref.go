@@ -90,7 +90,8 @@ func (r Request) CheckVM() error {
 	case KeepWhere, KeepAlways, KeepNever:
 		return nil
 	default:
-		return Faultf(CodeInvalidEnv, "true or false", "environment: CNI_ARGS %s %q is neither true nor false", argKeep, string(k))
+		return Faultf(CodeInvalidEnv, "true or false", "environment: CNI_ARGS %s %q is neither true nor false",
+			argKeep, string(k))
 	}
 }
 

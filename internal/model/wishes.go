@@ -4,8 +4,8 @@ package model
 
 import "net/netip"
 
-// AddressWishes are what a pod and its namespace say about the addresses that it is to get. What is not said is left to the
-// configuration.
+// AddressWishes are what a pod and its namespace say about the addresses that it is to get. What is not said is left to
+// the configuration.
 type AddressWishes struct {
 	// NamespaceLabels are those of the pod's namespace; nil: they are not known.
 	NamespaceLabels map[string]string `json:"namespaceLabels,omitempty"`

@@ -10,9 +10,9 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// Alone is the network of a call in which a runtime, or another plugin, has executed one of the agent's plugins by itself: one of a
-// list of others, or the IPAM plugin of another vendor's plugin. What the pod asks for beside is not looked at: whoever called sees
-// to it.
+// Alone is the network of a call in which a runtime, or another plugin, has executed one of the agent's plugins by
+// itself: one of a list of others, or the IPAM plugin of another vendor's plugin. What the pod asks for beside is not
+// looked at: whoever called sees to it.
 func (r *Resolver) Alone(ctx context.Context, call cni.Call, name string) (Attachment, error) {
 	n, prev, err := cni.ParsePlugin(call.Conf)
 	if err != nil && (call.Command != cni.Del || len(n.Plugins) == 0) {

@@ -18,7 +18,8 @@ func apart(noun string, list []Selection) error {
 				continue
 			}
 			if first, ok := seen[what+value]; ok {
-				return model.Faultf(model.CodeInvalidConf, "give each its own", "%s: elements %d and %d ask for one %s, %q", noun, first+1, i+1, what, value)
+				return model.Faultf(model.CodeInvalidConf, "give each its own", "%s: elements %d and %d ask for one %s, %q", noun,
+					first+1, i+1, what, value)
 			}
 			seen[what+value] = i
 		}
@@ -26,7 +27,8 @@ func apart(noun string, list []Selection) error {
 			ip, _ := parseIP(text)
 			at := s.Network() + " " + ip.String()
 			if first, ok := seen[at]; ok {
-				return model.Faultf(model.CodeInvalidConf, "give each its own", "%s: elements %d and %d ask for one address, %s of network %s",
+				return model.Faultf(model.CodeInvalidConf, "give each its own",
+					"%s: elements %d and %d ask for one address, %s of network %s",
 					noun, first+1, i+1, ip, s.Network())
 			}
 			seen[at] = i

@@ -30,8 +30,8 @@ type cached struct {
 	ConfList struct {
 		Name string `json:"name"`
 	}
-	// Whole is the list as it was executed. Multus to 4.3 makes Bytes of a list that it read from a file out of the few keys
-	// that it knows: without Whole the plugins' own keys would be lost.
+	// Whole is the list as it was executed. Multus to 4.3 makes Bytes of a list that it read from a file out of the few
+	// keys that it knows: without Whole the plugins' own keys would be lost.
 	Whole struct {
 		Bytes   []byte
 		Plugins []struct{ Bytes []byte }

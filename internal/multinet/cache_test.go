@@ -16,16 +16,20 @@ import (
 // remembered is Multus' memory of a sandbox: a list as the cluster's network, and a plugin that the pod asked for.
 func remembered() string {
 	encode := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
-	list := encode(`{"cniVersion":"0.3.1","name":"cbr0","plugins":[{"type":"flannel"},{"type":"portmap","capabilities":{"portMappings":true}}]}`)
+	list := encode(
+		`{"cniVersion":"0.3.1","name":"cbr0","plugins":[{"type":"flannel"},{"type":"portmap","capabilities":{"portMappings":true}}]}`,
+	)
 	one := encode(`{"type":"macvlan","name":"macvlan-conf"}`)
-	return fmt.Sprintf(`[{"Conf":{"name":"cbr0"},"ConfList":{"name":"cbr0","plugins":[]},"Name":"cbr0","IsFilterV4Gateway":false,"Bytes":%q},
+	return fmt.Sprintf(
+		`[{"Conf":{"name":"cbr0"},"ConfList":{"name":"cbr0","plugins":[]},"Name":"cbr0","IsFilterV4Gateway":false,"Bytes":%q},
 	  {"Conf":{"name":"macvlan-conf","type":"macvlan"},"ConfList":{},"Name":"default/macvlan-conf","ifnameRequest":"lan","Bytes":%q}]`, list, one)
 }
 
 func TestLeft(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "c1"), remembered())
-	write(t, filepath.Join(dir, "results", "cbr0-c1-eth0"), `{"kind":"cniCacheV1","capabilityArgs":{"portMappings":[{"hostPort":80}]},
+	write(t, filepath.Join(dir, "results", "cbr0-c1-eth0"),
+		`{"kind":"cniCacheV1","capabilityArgs":{"portMappings":[{"hostPort":80}]},
 	  "result":{"cniVersion":"0.3.1","ips":[{"version":"4","address":"10.244.1.5/24"}]}}`)
 	call := callOf(t, fmt.Sprintf(delegates, `,"cniDir":"`+dir+`"`))
 	s, err := ParseSettings(call, "")
@@ -37,11 +41,13 @@ func TestLeft(t *testing.T) {
 		t.Fatalf("%+v %v", left, err)
 	}
 	first, second := left.Attachments[0], left.Attachments[1]
-	if first.Request.IfName != "eth0" || first.Network.Name != "cbr0" || first.Network.CNIVersion != "0.3.1" || first.Prev == nil || len(first.Prev.IPs) != 1 ||
+	if first.Request.IfName != "eth0" || first.Network.Name != "cbr0" || first.Network.CNIVersion != "0.3.1" ||
+		first.Prev == nil || len(first.Prev.IPs) != 1 ||
 		!strings.Contains(string(first.Network.Plugins[1].Raw), `"runtimeConfig":{"portMappings":[{"hostPort":80}]}`) {
 		t.Errorf("first: %+v", first)
 	}
-	if second.Request.IfName != "lan" || second.Network.Name != "macvlan-conf" || second.Network.CNIVersion != "1.0.0" || second.Label != "default/macvlan-conf" {
+	if second.Request.IfName != "lan" || second.Network.Name != "macvlan-conf" || second.Network.CNIVersion != "1.0.0" ||
+		second.Label != "default/macvlan-conf" {
 		t.Errorf("second: %+v", second)
 	}
 	if err := left.Forget(); err != nil {
@@ -55,17 +61,21 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// What Multus read from a file it remembers whole in one place and in part in the other; the plugin that does nothing is
-// left out; what told of a device goes.
+// What Multus read from a file it remembers whole in one place and in part in the other; the plugin that does nothing
+// is left out; what told of a device goes.
 func TestLeftOfFiles(t *testing.T) {
 	dir, root := t.TempDir(), t.TempDir()
 	encode := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 	plugin := func(s string) string { return fmt.Sprintf(`{"Network":{"type":"x"},"Bytes":%q}`, encode(s)) }
 	inPart := encode(`{"cniVersion":"0.3.1","name":"cluster","plugins":[{"type":"passthru"},{"type":"calico"}]}`)
-	write(t, filepath.Join(root, dir, "c1"), fmt.Sprintf(`[{"Conf":{},"ConfList":{"name":"cluster"},"Name":"cluster","Bytes":%q,
+	write(
+		t, filepath.Join(root, dir, "c1"), fmt.Sprintf(`[{"Conf":{},"ConfList":{"name":"cluster"},"Name":"cluster","Bytes":%q,
 	  "CNINetworkConfigList":{"Name":"cluster","Plugins":[%s,%s,%s],"Bytes":%q}}]`, inPart,
-		plugin(`{"type":"passthru"}`), plugin(`{"type":"calico","datastore":"kubernetes"}`), plugin(`{"type":"tuning","mtu":1400}`),
-		encode(`{"cniVersion":"0.3.1","name":"cluster","plugins":[{"type":"passthru"},{"type":"calico","datastore":"kubernetes"}]}`)))
+			plugin(`{"type":"passthru"}`), plugin(`{"type":"calico","datastore":"kubernetes"}`),
+			plugin(`{"type":"tuning","mtu":1400}`),
+			encode(
+				`{"cniVersion":"0.3.1","name":"cluster","plugins":[{"type":"passthru"},{"type":"calico","datastore":"kubernetes"}]}`,
+			)))
 	const told = attached + "/app-vf-c1_eth0"
 	write(t, filepath.Join(root, dir, "results", "cluster-c1-eth0"), `{"capabilityArgs":{"CNIDeviceInfoFile":"`+told+`"}}`)
 	write(t, filepath.Join(root, told), `{}`)
@@ -107,7 +117,9 @@ func FuzzSettings(f *testing.F) {
 	f.Add(fmt.Sprintf(delegates, `,"globalNamespaces":"a, b","namespaceIsolation":true`))
 	f.Add(`{"cniVersion":"0.3.1","name":"m","type":"multus-shim","clusterNetwork":"x"}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		env := map[string]string{"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "c1", "CNI_NETNS": "/ns", "CNI_IFNAME": "eth0", "CNI_PATH": "/bin"}
+		env := map[string]string{
+			"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "c1", "CNI_NETNS": "/ns", "CNI_IFNAME": "eth0", "CNI_PATH": "/bin",
+		}
 		call, err := cni.ParseCall(func(k string) string { return env[k] }, []byte(text))
 		if err != nil {
 			return

@@ -26,9 +26,9 @@ type Wanted struct {
 	Element   int // of the annotation, from 1
 }
 
-// Compare says what is to be removed (indexes of held) and added so that a running pod has what it asks for now. What is
-// asked for in the same words stays as it is, wherever it stands in the list. others are the interfaces that the pod has
-// for other reasons.
+// Compare says what is to be removed (indexes of held) and added so that a running pod has what it asks for now. What
+// is asked for in the same words stays as it is, wherever it stands in the list. others are the interfaces that the pod
+// has for other reasons.
 func Compare(held []Held, list []Selection, others []string) (remove []int, add []Wanted, err error) {
 	kept := map[int]bool{}
 	used := map[string]string{}
@@ -57,7 +57,8 @@ func Compare(held []Held, list []Selection, others []string) (remove []int, add 
 	for _, i := range open { // first those that insist on a name
 		if name := list[i].Interface; name != "" {
 			if by, ok := used[name]; ok {
-				return nil, nil, model.Faultf(model.CodeInvalidConf, "give each its own", "interface %s: both %s and network %s are to have it",
+				return nil, nil, model.Faultf(model.CodeInvalidConf, "give each its own",
+					"interface %s: both %s and network %s are to have it",
 					name, by, list[i].Network())
 			}
 			used[name] = "network " + list[i].Network()
@@ -85,7 +86,9 @@ func firstOf(n int, ok func(int) bool) int {
 }
 
 // Further is one more network of a running pod. The call is that of its first one.
-func (r *Resolver) Further(ctx context.Context, call cni.Call, pod model.Pod, want Wanted, devicesUsed []string) (Attachment, error) {
+func (r *Resolver) Further(
+	ctx context.Context, call cni.Call, pod model.Pod, want Wanted, devicesUsed []string,
+) (Attachment, error) {
 	s, err := ParseSettings(call, r.Root)
 	if err != nil {
 		return Attachment{}, err
@@ -97,7 +100,8 @@ func (r *Resolver) Further(ctx context.Context, call cni.Call, pod model.Pod, wa
 	}
 	if want.Selection.DefaultRoute != nil {
 		return Attachment{}, model.Faultf(model.CodeUnsupportedField, "make the pod anew",
-			"annotation %s: element %d: network %s: default-route is given when a pod starts, this one runs", NetworksKey, want.Element, src.label)
+			"annotation %s: element %d: network %s: default-route is given when a pod starts, this one runs", NetworksKey,
+			want.Element, src.label)
 	}
 	const further = 1 // not the first
 	src.ifName, src.routes = want.IfName, src.defaultRoute(further, nil)
@@ -112,7 +116,8 @@ func (r *Resolver) Further(ctx context.Context, call cni.Call, pod model.Pod, wa
 // Call is the runtime's call that an attachment came from, as a call for further ones.
 func Call(first model.Request) (cni.Call, error) {
 	if first.Origin == nil || len(first.Origin.Call) == 0 {
-		return cni.Call{}, model.Faultf(model.CodeInternal, "", "attachment %s: the runtime's configuration is not recorded", first.Key())
+		return cni.Call{}, model.Faultf(model.CodeInternal, "",
+			"attachment %s: the runtime's configuration is not recorded", first.Key())
 	}
 	call := cni.Call{Command: cni.Add, Conf: first.Origin.Call, Request: first}
 	call.Request.Origin, call.Request.Part = nil, ""

@@ -34,8 +34,8 @@ type Namespaces interface {
 
 // Reporter writes what became of a pod. Both are called behind the answer and may take their time.
 type Reporter interface {
-	// Annotate merges annotations into the pod's; an empty value takes one away. A pod that is gone, or that is another one of
-	// that name by now, is no error.
+	// Annotate merges annotations into the pod's; an empty value takes one away. A pod that is gone, or that is another
+	// one of that name by now, is no error.
 	Annotate(ctx context.Context, pod model.PodRef, annotations map[string]string) error
 	Event(ctx context.Context, pod model.PodRef, e model.Event) error
 }

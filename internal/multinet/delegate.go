@@ -137,7 +137,9 @@ func attachment(call cni.Call, s Settings, i int, src source) (Attachment, error
 	if label == "" {
 		label = n.Name
 	}
-	return Attachment{Label: label, Network: n, Request: r, Parallel: s.Parallel && i > 0 && !src.bare, deviceInfo: src.info(s)}, nil
+	return Attachment{
+		Label: label, Network: n, Request: r, Parallel: s.Parallel && i > 0 && !src.bare, deviceInfo: src.info(s),
+	}, nil
 }
 
 // ifName is what network i of a call calls its interface; a call about no attachment has no name.
@@ -156,8 +158,8 @@ func ifName(i int, first string, src source) string {
 // Part names the runtime's own call.
 func Part(r model.Request) string { return r.Network + "/" + r.IfName }
 
-// complete fills in what a network leaves to those around it: the version and the name. What is filled in stands first: a
-// key that is there after all, with a value that is no string, has the last word.
+// complete fills in what a network leaves to those around it: the version and the name. What is filled in stands first:
+// a key that is there after all, with a value that is no string, has the last word.
 func complete(raw json.RawMessage, name, version string) (json.RawMessage, error) {
 	body, ok := bytes.CutPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{"))
 	if !ok {

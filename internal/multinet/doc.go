@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package multinet finds out to which networks a pod is to be attached: those that the runtime's configuration names, and
-// those that the pod asks for in its annotations by the names of NetworkAttachmentDefinitions. It speaks Multus' words, so
-// that what was written for Multus means the same here. It attaches nothing.
+// Package multinet finds out to which networks a pod is to be attached: those that the runtime's configuration names,
+// and those that the pod asks for in its annotations by the names of NetworkAttachmentDefinitions. It speaks Multus'
+// words, so that what was written for Multus means the same here. It attaches nothing.
 //
 // # Vocabulary
 //

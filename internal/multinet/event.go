@@ -26,7 +26,9 @@ func Added(ifName, label string, r model.Result) (model.Event, bool) {
 	for _, ip := range r.IPs {
 		ips = append(ips, ip.Address.String())
 	}
-	e := model.Event{Reason: ReasonAdded, Message: fmt.Sprintf("Add %s [%s] from %s", ifName, strings.Join(ips, " "), label)}
+	e := model.Event{
+		Reason: ReasonAdded, Message: fmt.Sprintf("Add %s [%s] from %s", ifName, strings.Join(ips, " "), label),
+	}
 	return e, len(r.Interfaces) > 0 || len(ips) > 0
 }
 
@@ -65,5 +67,9 @@ const ReasonEdited = "NetworkEdited"
 
 // Edited says that a network was changed while a pod is attached to it.
 func Edited(ifName, label string) model.Event {
-	return model.Event{Reason: ReasonEdited, Message: fmt.Sprintf("Network %s was edited: %s stays as it is, new attachments get the new configuration", label, ifName)}
+	return model.Event{
+		Reason: ReasonEdited,
+		Message: fmt.Sprintf("Network %s was edited: %s stays as it is, new attachments get the new configuration",
+			label, ifName),
+	}
 }

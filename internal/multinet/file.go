@@ -18,12 +18,13 @@ import (
 // maxFile bounds a configuration's file.
 const maxFile = 4 << 20 // bytes
 
-// namedFile is the configuration of that name in a directory: of the files .conf, .conflist and .json, sorted, the first that has the
-// name; any that is the first when name is empty.
+// namedFile is the configuration of that name in a directory: of the files .conf, .conflist and .json, sorted, the
+// first that has the name; any that is the first when name is empty.
 func namedFile(dir, name string) (json.RawMessage, error) {
 	files, err := confFiles(dir, ".conf", ".conflist", ".json")
 	if err != nil {
-		return nil, model.Faultf(model.CodeInvalidConf, "write it there, or put it into the object's spec.config", "directory %s: %w", dir, plain(err))
+		return nil, model.Faultf(model.CodeInvalidConf, "write it there, or put it into the object's spec.config",
+			"directory %s: %w", dir, plain(err))
 	}
 	var bad []error
 	for _, path := range files {
@@ -43,12 +44,14 @@ func namedFile(dir, name string) (json.RawMessage, error) {
 		}
 	}
 	if len(bad) > 0 {
-		return nil, model.Faultf(model.CodeInvalidConf, "", "directory %s: no configuration with the name %q, and what cannot be read: %w", dir, name, errors.Join(bad...))
+		return nil, model.Faultf(model.CodeInvalidConf, "",
+			"directory %s: no configuration with the name %q, and what cannot be read: %w", dir, name, errors.Join(bad...))
 	}
 	if name == "" {
 		return nil, model.Faultf(model.CodeInvalidConf, "", "directory %s holds no configuration", dir)
 	}
-	return nil, model.Faultf(model.CodeInvalidConf, "write it there, or put it into the object's spec.config", "directory %s holds no configuration with the name %q", dir, name)
+	return nil, model.Faultf(model.CodeInvalidConf, "write it there, or put it into the object's spec.config",
+		"directory %s holds no configuration with the name %q", dir, name)
 }
 
 // pathFile is the configuration at a path: a file, or the first of a directory.
@@ -137,7 +140,8 @@ func confFiles(dir string, endings ...string) ([]string, error) {
 func readFile(path string) (json.RawMessage, error) {
 	st, err := os.Stat(path)
 	if err == nil && (!st.Mode().IsRegular() || st.Size() > maxFile) {
-		return nil, model.Faultf(model.CodeInvalidConf, "", "file %s is no configuration: no regular file of at most %d bytes", path, maxFile)
+		return nil, model.Faultf(model.CodeInvalidConf, "",
+			"file %s is no configuration: no regular file of at most %d bytes", path, maxFile)
 	}
 	if err == nil {
 		var raw []byte

@@ -4,8 +4,8 @@ package multinet
 
 import "github.com/weft-net/weft/internal/model"
 
-// What a pod says of the virtual machine that it is there for. The first two are KubeVirt's: it writes them on the pods in which
-// machines run, and the annotations of a machine come along.
+// What a pod says of the virtual machine that it is there for. The first two are KubeVirt's: it writes them on the pods
+// in which machines run, and the annotations of a machine come along.
 const (
 	// DomainKey is the machine's name.
 	DomainKey = "kubevirt.io/domain"
@@ -33,6 +33,7 @@ func (w *resolving) machine(o *model.Origin) error {
 		o.Keep = w.r.Keep
 		return nil
 	default:
-		return model.Faultf(model.CodeInvalidConf, `"true" or "false"`, "annotation %s %q is neither true nor false", KeepKey, string(o.Keep))
+		return model.Faultf(model.CodeInvalidConf, `"true" or "false"`, "annotation %s %q is neither true nor false", KeepKey,
+			string(o.Keep))
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestMachine: KubeVirt's annotations say for which machine a pod is there, and whether it migrates; the machine's own whether its
-// addresses stay.
+// TestMachine: KubeVirt's annotations say for which machine a pod is there, and whether it migrates; the machine's own
+// whether its addresses stay.
 func TestMachine(t *testing.T) {
 	vm := &model.VMRef{Namespace: "shop", Name: "db"}
 	for _, tt := range []struct {
@@ -24,8 +24,14 @@ func TestMachine(t *testing.T) {
 		{map[string]string{MigrationKey: "m", KeepKey: "odd"}, "", model.Origin{}, ""}, // of no machine
 		{map[string]string{DomainKey: "db"}, "", model.Origin{VM: vm}, ""},
 		{map[string]string{DomainKey: "db"}, model.KeepNever, model.Origin{VM: vm, Keep: model.KeepNever}, ""},
-		{map[string]string{DomainKey: "db", MigrationKey: "m", KeepKey: "true"}, model.KeepNever, model.Origin{VM: vm, Incoming: true, Keep: model.KeepAlways}, ""},
-		{map[string]string{DomainKey: "db", KeepKey: "yes"}, "", model.Origin{}, `annotation weft.dev/keep-vm-address "yes" is neither true nor false ("true" or "false")`},
+		{
+			map[string]string{DomainKey: "db", MigrationKey: "m", KeepKey: "true"}, model.KeepNever,
+			model.Origin{VM: vm, Incoming: true, Keep: model.KeepAlways}, "",
+		},
+		{
+			map[string]string{DomainKey: "db", KeepKey: "yes"}, "", model.Origin{},
+			`annotation weft.dev/keep-vm-address "yes" is neither true nor false ("true" or "false")`,
+		},
 	} {
 		w := &resolving{r: &Resolver{Keep: tt.keep}, pod: &model.Pod{Namespace: "shop", Name: "p", Annotations: tt.says}}
 		var o model.Origin

@@ -48,11 +48,13 @@ func (w *resolving) first(ctx context.Context, text string) (source, error) {
 	}
 	w.doubts = append(w.doubts, doubts...)
 	if len(list) != 1 {
-		return source{}, model.Faultf(model.CodeInvalidConf, "name one network", "annotation %s: %d networks, want one: %q", DefaultKey, len(list), text)
+		return source{}, model.Faultf(model.CodeInvalidConf, "name one network", "annotation %s: %d networks, want one: %q",
+			DefaultKey, len(list), text)
 	}
 	s := &list[0]
 	if s.Interface != "" && s.Interface != w.call.Request.IfName {
-		return source{}, model.Faultf(model.CodeInvalidConf, "leave it out", "annotation %s: interface %q: the runtime calls the pod's first interface %q",
+		return source{}, model.Faultf(model.CodeInvalidConf, "leave it out",
+			"annotation %s: interface %q: the runtime calls the pod's first interface %q",
 			DefaultKey, s.Interface, w.call.Request.IfName)
 	}
 	src, err := w.defined(ctx, s)
@@ -65,8 +67,10 @@ func (w *resolving) first(ctx context.Context, text string) (source, error) {
 // selected is a network that the pod asks for.
 func (w *resolving) selected(ctx context.Context, s *Selection) (source, error) {
 	if !w.s.mayUse(w.pod.Namespace, s.Namespace) {
-		return source{}, model.Faultf(model.CodeInvalidConf, "use a network of the pod's own namespace, or name the other one in globalNamespaces",
-			"network %s: the node keeps namespaces apart (namespaceIsolation), and the pod is in namespace %s", s.Network(), w.pod.Namespace)
+		return source{}, model.Faultf(model.CodeInvalidConf,
+			"use a network of the pod's own namespace, or name the other one in globalNamespaces",
+			"network %s: the node keeps namespaces apart (namespaceIsolation), and the pod is in namespace %s", s.Network(),
+			w.pod.Namespace)
 	}
 	return w.defined(ctx, s)
 }
@@ -78,7 +82,8 @@ func (w *resolving) defined(ctx context.Context, s *Selection) (source, error) {
 	if errors.Is(err, store.ErrNotFound) {
 		return src, &model.Fault{
 			Code: model.CodeInvalidConf, Hint: "make one with `kubectl apply`, or correct the name", Err: store.ErrNotFound,
-			Msg: fmt.Sprintf("network %s: there is no NetworkAttachmentDefinition %s in namespace %s", s.Network(), s.Name, s.Namespace),
+			Msg: fmt.Sprintf("network %s: there is no NetworkAttachmentDefinition %s in namespace %s", s.Network(), s.Name,
+				s.Namespace),
 		}
 	}
 	if err != nil {
@@ -129,7 +134,8 @@ func (w *resolving) auxiliary() (*source, error) {
 		return nil, nil
 	}
 	if !strings.Contains(w.s.ClusterNetwork, "/") {
-		return nil, model.Faultf(model.CodeInvalidConf, "name clusterNetwork by its path", "network %s: auxiliaryCNIChainName %q needs a clusterNetwork that is a path, which %q is not",
+		return nil, model.Faultf(model.CodeInvalidConf, "name clusterNetwork by its path",
+			"network %s: auxiliaryCNIChainName %q needs a clusterNetwork that is a path, which %q is not",
 			w.s.Name, name, w.s.ClusterNetwork)
 	}
 	plugins, err := chain(filepath.Dir(w.s.seen(w.s.ClusterNetwork)), name)

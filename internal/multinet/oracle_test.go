@@ -30,8 +30,8 @@ type network struct {
 	Device  *nad.DeviceInfo
 }
 
-// anyNetwork makes up what a plugin could print: interfaces on both sides, addresses of the one or the other or of none,
-// routes with and without a gateway.
+// anyNetwork makes up what a plugin could print: interfaces on both sides, addresses of the one or the other or of
+// none, routes with and without a gateway.
 func anyNetwork() *rapid.Generator[network] {
 	return rapid.Custom(func(t *rapid.T) network {
 		version := rapid.SampledFrom([]string{"0.2.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}).Draw(t, "version")
@@ -40,7 +40,8 @@ func anyNetwork() *rapid.Generator[network] {
 		if version == "0.2.0" {
 			n.Printed = fmt.Sprintf(`{"cniVersion":"0.2.0","ip4":{"ip":%q%s,"routes":[{"dst":"0.0.0.0/0"%s}]},"dns":{}}`,
 				rapid.SampledFrom([]string{"10.1.0.5/24", "10.2.0.6/32"}).Draw(t, "ip4"),
-				rapid.SampledFrom([]string{"", `,"gateway":"10.1.0.1"`}).Draw(t, "gateway4"), rapid.SampledFrom([]string{"", `,"gw":"10.1.0.1"`}).Draw(t, "gw4"))
+				rapid.SampledFrom([]string{"", `,"gateway":"10.1.0.1"`}).Draw(t, "gateway4"),
+				rapid.SampledFrom([]string{"", `,"gw":"10.1.0.1"`}).Draw(t, "gw4"))
 			return n
 		}
 		o := map[string]any{"cniVersion": version}
@@ -95,7 +96,8 @@ func anyIP(version string, links int) *rapid.Generator[map[string]any] {
 		o := map[string]any{"address": "fd00::5/64"}
 		gateway := "fd00::1"
 		if four {
-			o["address"], gateway = rapid.SampledFrom([]string{"10.1.0.5/24", "10.1.0.0/31", "0.0.0.0/0"}).Draw(t, "address"), "10.1.0.1"
+			o["address"], gateway = rapid.SampledFrom([]string{"10.1.0.5/24", "10.1.0.0/31", "0.0.0.0/0"}).Draw(t, "address"),
+				"10.1.0.1"
 		}
 		if version[0] == '0' {
 			o["version"] = map[bool]string{true: "4", false: "6"}[four]
@@ -124,8 +126,18 @@ func anyRoute() *rapid.Generator[map[string]any] {
 func devices() []*nad.DeviceInfo {
 	return []*nad.DeviceInfo{
 		nil,
-		{Type: "pci", Version: "1.1.0", Pci: &nad.PciDevice{PciAddress: "0000:03:02.3", Vhostnet: "/dev/vhost", RdmaDevice: "mlx5_3", PfPciAddress: "0000:03:00.0", RepresentorDevice: "eth3"}},
-		{Type: "vdpa", Version: "1.1.0", Vdpa: &nad.VdpaDevice{ParentDevice: "vdpa0", Driver: "vhost", Path: "/dev/v", PciAddress: "0000:03:02.4", PfPciAddress: "0000:03:00.0", RepresentorDevice: "eth4"}},
+		{
+			Type: "pci", Version: "1.1.0", Pci: &nad.PciDevice{
+				PciAddress: "0000:03:02.3", Vhostnet: "/dev/vhost", RdmaDevice: "mlx5_3", PfPciAddress: "0000:03:00.0",
+				RepresentorDevice: "eth3",
+			},
+		},
+		{
+			Type: "vdpa", Version: "1.1.0", Vdpa: &nad.VdpaDevice{
+				ParentDevice: "vdpa0", Driver: "vhost", Path: "/dev/v", PciAddress: "0000:03:02.4", PfPciAddress: "0000:03:00.0",
+				RepresentorDevice: "eth4",
+			},
+		},
 		{Type: "vhost-user", Version: "1.1.0", VhostUser: &nad.VhostDevice{Mode: "client", Path: "/run/s"}},
 		{Type: "memif", Version: "1.1.0", Memif: &nad.MemifDevice{Role: "master", Path: "/run/m", Mode: "ethernet"}},
 	}
@@ -175,7 +187,9 @@ func TestStatusIsMultus(t *testing.T) {
 	k := &keeper{}
 	server := httptest.NewServer(k)
 	defer server.Close()
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
+	client, err := kubernetes.NewForConfig(&rest.Config{
+		Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,15 +14,17 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// pathKeys are the keys by which a configuration has the agent, which is root, read or write files of the node, wherever in it they
-// are: host-local's and tuning's directory, host-local's resolver, flannel's subnet file, whereabouts' flat file. The socket of dhcp's
-// daemon is what a plugin of another vendor has weft's or anybody's dhcp speak to, as root; the agent itself asks no daemon.
+// pathKeys are the keys by which a configuration has the agent, which is root, read or write files of the node,
+// wherever in it they are: host-local's and tuning's directory, host-local's resolver, flannel's subnet file,
+// whereabouts' flat file. The socket of dhcp's daemon is what a plugin of another vendor has weft's or anybody's dhcp
+// speak to, as root; the agent itself asks no daemon.
 func pathKeys() []string {
 	return []string{"dataDir", "resolvConf", "subnetFile", "configuration_path", "daemonSocketPath"}
 }
 
-// checkPaths refuses a configuration whose author may not be trusted with the node's files, where it names one that is not below the
-// permitted ones. It looks at every key, also where one stands twice: decoders differ in which of them they take, and some join both.
+// checkPaths refuses a configuration whose author may not be trusted with the node's files, where it names one that is
+// not below the permitted ones. It looks at every key, also where one stands twice: decoders differ in which of them
+// they take, and some join both.
 func checkPaths(raw json.RawMessage, permitted []string) error {
 	if !json.Valid(raw) { // nor deeper than decoders go
 		return nil // whoever parses the whole tells what is wrong
@@ -67,8 +69,11 @@ func (w pathWalk) value(at, key string) error {
 		if !text || path == "" || !named || below(path, w.permitted) {
 			return nil
 		}
-		return model.Faultf(model.CodeInvalidConf, "leave it out, choose a path below one of these, or have the node's administrator add it to network.permitPaths of the agent's configuration",
-			"%s %q: a NetworkAttachmentDefinition may name files of the node below %s only", at, path, strings.Join(w.permitted, ", "))
+		return model.Faultf(
+			model.CodeInvalidConf,
+			"leave it out, choose a path below one of these, or have the node's administrator add it to network.permitPaths of the agent's configuration",
+			"%s %q: a NetworkAttachmentDefinition may name files of the node below %s only", at, path,
+			strings.Join(w.permitted, ", "))
 	}
 	_, err = w.Token() // what ends it
 	return err
@@ -86,7 +91,8 @@ func below(path string, permitted []string) bool {
 	})
 }
 
-// clean is a path in the form in which paths are compared: /var/run has been another name of /run for as long as there are both.
+// clean is a path in the form in which paths are compared: /var/run has been another name of /run for as long as there
+// are both.
 func clean(path string) string {
 	path = filepath.Clean(path)
 	if rest, is := strings.CutPrefix(path, "/var/run"); is && (rest == "" || rest[0] == '/') {

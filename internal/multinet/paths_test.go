@@ -11,8 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestPermittedPaths: a NetworkAttachmentDefinition names no file of the node beyond what is permitted, wherever and however the key is
-// written; where nothing is said about paths, any will do.
+// TestPermittedPaths: a NetworkAttachmentDefinition names no file of the node beyond what is permitted, wherever and
+// however the key is written; where nothing is said about paths, any will do.
 func TestPermittedPaths(t *testing.T) {
 	permitted := []string{"/var/lib/cni", "/etc/resolv.conf", "/data/", "/run/cni"}
 	for config, want := range map[string]string{
@@ -45,11 +45,14 @@ func TestPermittedPaths(t *testing.T) {
 		switch {
 		case want == "" && err != nil && strings.Contains(err.Error(), "files of the node"):
 			t.Errorf("%s: %v", config, err)
-		case want != "" && (!errors.As(err, &f) || f.Code != model.CodeInvalidConf || !strings.Contains(f.Error(), want) || !strings.Contains(err.Error(), "network app/mine") ||
-			!strings.Contains(f.Hint, "network.permitPaths")):
+		case want != "" &&
+			(!errors.As(err, &f) || f.Code != model.CodeInvalidConf || !strings.Contains(f.Error(), want) ||
+				!strings.Contains(err.Error(), "network app/mine") ||
+				!strings.Contains(f.Hint, "network.permitPaths")):
 			t.Errorf("%s: %v, want %q", config, err, want)
 		}
-		if _, err := (&Resolver{Cluster: b}).Resolve(t.Context(), call); err != nil && strings.Contains(err.Error(), "files of the node") {
+		if _, err := (&Resolver{Cluster: b}).Resolve(t.Context(), call); err != nil &&
+			strings.Contains(err.Error(), "files of the node") {
 			t.Errorf("%s, where nothing is said: %v", config, err)
 		}
 	}

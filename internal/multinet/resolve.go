@@ -90,7 +90,8 @@ func (w *resolving) attachments(sources []source) ([]Attachment, error) {
 			return nil, w.place(err, i, src)
 		}
 		if other, ok := names[a.Request.IfName]; ok {
-			return nil, model.Faultf(model.CodeInvalidConf, "give each its own", "interface %s: both network %s and network %s are to have it",
+			return nil, model.Faultf(model.CodeInvalidConf, "give each its own",
+				"interface %s: both network %s and network %s are to have it",
 				a.Request.IfName, other, a.Label)
 		}
 		names[a.Request.IfName] = a.Label
@@ -126,7 +127,10 @@ func (w *resolving) origin(i int, src source, a Attachment) (*model.Origin, erro
 	if w.pod == nil {
 		return nil, nil
 	}
-	o := &model.Origin{Pod: ref(*w.pod), Network: a.Label, Primary: i == 0, Device: src.id(), NoVersion: src.selection != nil && src.noVersion()}
+	o := &model.Origin{
+		Pod: ref(*w.pod), Network: a.Label, Primary: i == 0, Device: src.id(),
+		NoVersion: src.selection != nil && src.noVersion(),
+	}
 	if o.Device != "" {
 		o.DeviceFile = w.s.seen(deviceFile(src.label, a.Request))
 	}

@@ -59,7 +59,8 @@ func world(annotations map[string]string) *book {
 		b.networks[namespace+"/"+name] = model.NetworkAttachment{Namespace: namespace, Name: name, Config: config}
 	}
 	add("app", "plain", `{"type":"macvlan","master":"eth1"}`)
-	add("app", "rich", `{"name":"real","cniVersion":"0.4.0","plugins":[{"type":"macvlan","capabilities":{"ips":true,"mac":true}},
+	add("app", "rich",
+		`{"name":"real","cniVersion":"0.4.0","plugins":[{"type":"macvlan","capabilities":{"ips":true,"mac":true}},
 	  {"type":"portmap","capabilities":{"portMappings":true}},{"type":"bandwidth","capabilities":{"bandwidth":true}}]}`)
 	add("other", "far", `{"type":"ipvlan"}`)
 	add("default", "common", `{"type":"ipvlan"}`)
@@ -68,7 +69,10 @@ func world(annotations map[string]string) *book {
 	add("app", "file", "")
 	add("app", "nofile", " ")
 	add("app", "broken", "{\n \"type\": }")
-	vf := model.NetworkAttachment{Namespace: "app", Name: "vf", Config: `{"type":"sriov"}`, Annotations: map[string]string{ResourceKey: "example.com/vf"}}
+	vf := model.NetworkAttachment{
+		Namespace: "app", Name: "vf", Config: `{"type":"sriov"}`,
+		Annotations: map[string]string{ResourceKey: "example.com/vf"},
+	}
 	b.networks[vf.String()] = vf
 	return b
 }
@@ -119,7 +123,8 @@ const delegates = `{"cniVersion":"1.0.0","name":"outer","type":"multus","delegat
 func TestResolve(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "10-file.conf"), `{"name":"file","type":"vlan"}`)
-	write(t, filepath.Join(dir, "net", "20-cluster.conflist"), `{"name":"cluster","cniVersion":"0.3.1","plugins":[{"type":"bridge"}]}`)
+	write(t, filepath.Join(dir, "net", "20-cluster.conflist"),
+		`{"name":"cluster","cniVersion":"0.3.1","plugins":[{"type":"bridge"}]}`)
 	write(t, filepath.Join(dir, "net", "cluster", "a.conf"), `{"type":"tuning"}`)
 	write(t, filepath.Join(dir, "net", "aux", "b.conf"), `{"type":"sbr"}`)
 	const pods = "pods pods 1.0.0 eth0 IP=10.9.9.9 ptp"
@@ -129,21 +134,37 @@ func TestResolve(t *testing.T) {
 		want        []string
 	}{
 		{"nothing", "", nil, []string{pods}},
-		{"plain", "", map[string]string{NetworksKey: "plain, default/common@lan"}, []string{pods, "app/plain plain 1.0.0 net1 macvlan", "default/common common 1.0.0 lan ipvlan"}},
-		{"twice", "", map[string]string{NetworksKey: "plain,plain"}, []string{pods, "app/plain plain 1.0.0 net1 macvlan", "app/plain plain 1.0.0 net2 macvlan"}},
+		{
+			"plain", "", map[string]string{NetworksKey: "plain, default/common@lan"},
+			[]string{pods, "app/plain plain 1.0.0 net1 macvlan", "default/common common 1.0.0 lan ipvlan"},
+		},
+		{
+			"twice", "", map[string]string{NetworksKey: "plain,plain"},
+			[]string{pods, "app/plain plain 1.0.0 net1 macvlan", "app/plain plain 1.0.0 net2 macvlan"},
+		},
 		{
 			"capabilities", "",
-			map[string]string{NetworksKey: `[{"name":"rich","ips":["10.1.2.3/24"],"mac":"02:00:00:00:00:01","portMappings":[{"hostPort":1}],"bandwidth":{"ingressRate":5},"cni-args":{"k":1},"ipam-claim-reference":""}]`},
-			[]string{pods, `app/rich real 0.4.0 net1 IP=10.1.2.3/24 MAC=02:00:00:00:00:01 macvlan runtimeConfig{"ips":["10.1.2.3/24"],"mac":"02:00:00:00:00:01"} args{"cni":{"k":1}}` +
-				` portmap runtimeConfig{"portMappings":[{"hostPort":1}]} args{"cni":{"k":1}} bandwidth runtimeConfig{"bandwidth":{"ingressRate":5}} args{"cni":{"k":1}}`},
+			map[string]string{
+				NetworksKey: `[{"name":"rich","ips":["10.1.2.3/24"],"mac":"02:00:00:00:00:01","portMappings":[{"hostPort":1}],"bandwidth":{"ingressRate":5},"cni-args":{"k":1},"ipam-claim-reference":""}]`,
+			},
+			[]string{
+				pods,
+				`app/rich real 0.4.0 net1 IP=10.1.2.3/24 MAC=02:00:00:00:00:01 macvlan runtimeConfig{"ips":["10.1.2.3/24"],"mac":"02:00:00:00:00:01"} args{"cni":{"k":1}}` +
+					` portmap runtimeConfig{"portMappings":[{"hostPort":1}]} args{"cni":{"k":1}} bandwidth runtimeConfig{"bandwidth":{"ingressRate":5}} args{"cni":{"k":1}}`},
 		},
 		{
 			"claim", "",
 			map[string]string{NetworksKey: `[{"name":"plain","ipam-claim-reference":"c"}]`},
 			[]string{pods, `app/plain plain 1.0.0 net1 macvlan args{"cni":{"ipam-claim-reference":"c"}}`},
 		},
-		{"other first", "", map[string]string{DefaultKey: "first"}, []string{"kube-system/first first 1.0.0 eth0 IP=10.9.9.9 bridge"}},
-		{"file", `,"confDir":"` + dir + `"`, map[string]string{NetworksKey: "file"}, []string{pods, "app/file file 1.0.0 net1 vlan"}},
+		{
+			"other first", "", map[string]string{DefaultKey: "first"},
+			[]string{"kube-system/first first 1.0.0 eth0 IP=10.9.9.9 bridge"},
+		},
+		{
+			"file", `,"confDir":"` + dir + `"`, map[string]string{NetworksKey: "file"},
+			[]string{pods, "app/file file 1.0.0 net1 vlan"},
+		},
 		{
 			"default networks", `,"defaultNetworks":["first"]`,
 			map[string]string{NetworksKey: "plain"},
@@ -153,13 +174,23 @@ func TestResolve(t *testing.T) {
 		{
 			"devices", "",
 			map[string]string{NetworksKey: "vf,vf"},
-			[]string{pods, `app/vf vf 1.0.0 net1 sriov deviceID"0000:01:00.1" weft-default-route yieldtrue`, `app/vf vf 1.0.0 net2 sriov deviceID"0000:01:00.2" weft-default-route yieldtrue`},
+			[]string{
+				pods, `app/vf vf 1.0.0 net1 sriov deviceID"0000:01:00.1" weft-default-route yieldtrue`,
+				`app/vf vf 1.0.0 net2 sriov deviceID"0000:01:00.2" weft-default-route yieldtrue`,
+			},
 		},
-		{"default route", "", map[string]string{NetworksKey: `[{"name":"plain","default-route":["10.1.2.1"]},{"name":"default/common"}]`}, nil},
+		{
+			"default route", "", map[string]string{
+				NetworksKey: `[{"name":"plain","default-route":["10.1.2.1"]},{"name":"default/common"}]`,
+			}, nil,
+		},
 		{
 			"route", "",
 			map[string]string{NetworksKey: `[{"name":"plain","default-route":["10.1.2.1"]}]`},
-			[]string{pods + ` weft-default-route drop["4"]`, `app/plain plain 1.0.0 net1 macvlan weft-default-route drop["4"] via["10.1.2.1"]`},
+			[]string{
+				pods + ` weft-default-route drop["4"]`,
+				`app/plain plain 1.0.0 net1 macvlan weft-default-route drop["4"] via["10.1.2.1"]`,
+			},
 		},
 		{
 			"empty route", "",
@@ -195,8 +226,10 @@ func TestResolve(t *testing.T) {
 		}
 	})
 	t.Run("cluster network", func(t *testing.T) {
-		conf := `{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus-shim","logToStderr":true,"clusterNetwork":"` + dir +
-			`/net/20-cluster.conflist","auxiliaryCNIChainName":"aux"}`
+		conf :=
+			`{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus-shim","logToStderr":true,"clusterNetwork":"` +
+				dir +
+				`/net/20-cluster.conflist","auxiliaryCNIChainName":"aux"}`
 		got, err := (&Resolver{Cluster: world(nil)}).Resolve(t.Context(), callOf(t, conf))
 		if err != nil {
 			t.Fatal(err)
@@ -221,13 +254,15 @@ func write(t *testing.T, path, text string) {
 // What a runtime tells of a pod is not asked for.
 func TestAnnotationsOfTheRuntime(t *testing.T) {
 	b := world(nil)
-	conf := fmt.Sprintf(delegates, `,"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"k8s.v1.cni.cncf.io/networks":"plain"}}`)
+	conf := fmt.Sprintf(delegates,
+		`,"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"k8s.v1.cni.cncf.io/networks":"plain"}}`)
 	got, err := (&Resolver{Cluster: b}).Resolve(t.Context(), callOf(t, conf))
 	if err != nil || len(got.Attachments) != 2 || b.asked != 0 {
 		t.Errorf("%d networks, %d questions, %v", len(got.Attachments), b.asked, err)
 	}
 	o := got.Attachments[1].Request.Origin
-	if o == nil || o.Network != "app/plain" || string(o.Asked) != `{"name":"plain","namespace":"app"}` || o.Primary || o.Pod.UID != "u1" {
+	if o == nil || o.Network != "app/plain" || string(o.Asked) != `{"name":"plain","namespace":"app"}` || o.Primary ||
+		o.Pod.UID != "u1" {
 		t.Errorf("origin %+v", o)
 	}
 }
@@ -235,17 +270,49 @@ func TestAnnotationsOfTheRuntime(t *testing.T) {
 func TestBadNetworks(t *testing.T) {
 	const element = "annotation k8s.v1.cni.cncf.io/networks: element 1: "
 	for _, tc := range []struct{ conf, networks, want string }{
-		{"", "nonsuch", element + "network app/nonsuch: there is no NetworkAttachmentDefinition nonsuch in namespace app (make one with `kubectl apply`, or correct the name)"},
-		{`,"namespaceIsolation":true`, "other/far", element + "network other/far: the node keeps namespaces apart (namespaceIsolation), and the pod is in namespace app (use a network of the pod's own namespace, or name the other one in globalNamespaces)"},
-		{"", "plain@eth0", `network app/plain: interface eth0: the name is taken by the first network (give the first network another CNI_IFNAME)`},
-		{"", "plain,plain@net1", `interface net1: both network app/plain and network app/plain are to have it (give each its own)`},
+		{
+			"", "nonsuch",
+			element +
+				"network app/nonsuch: there is no NetworkAttachmentDefinition nonsuch in namespace app (make one with `kubectl apply`, or correct the name)",
+		},
+		{
+			`,"namespaceIsolation":true`, "other/far", element +
+				"network other/far: the node keeps namespaces apart (namespaceIsolation), and the pod is in namespace app (use a network of the pod's own namespace, or name the other one in globalNamespaces)",
+		},
+		{
+			"", "plain@eth0",
+			`network app/plain: interface eth0: the name is taken by the first network (give the first network another CNI_IFNAME)`,
+		},
+		{
+			"", "plain,plain@net1",
+			`interface net1: both network app/plain and network app/plain are to have it (give each its own)`,
+		},
 		{"", "loop", `network app/loop: plugin "weft-cni" stands in its own delegates (put its delegates here instead)`},
-		{"", "broken", `network app/broken: its configuration: line 2 column 10: invalid character '}' looking for beginning of value`},
-		{`,"confDir":"/nonsuch"`, "nofile", element + `network app/nofile has no spec.config: directory /nonsuch: no such file or directory (write it there, or put it into the object's spec.config)`},
-		{"", `[{"name":"plain","ips":["10.1.2.3"]}]`, `network app/plain: ips: no plugin of network plain declares the capability ips (add "capabilities": {"ips": true} to the plugin that serves it)`},
-		{"", `[{"name":"plain","bandwidth":{"ingressRate":1}}]`, `network app/plain: bandwidth: no plugin of network plain declares the capability bandwidth (add "capabilities": {"bandwidth": true} to the plugin that serves it)`},
-		{`,"defaultNetworks":["nonsuch"],"confDir":"/nonsuch"`, "", `network outer: defaultNetworks "nonsuch": directory /nonsuch: no such file or directory (write it there, or put it into the object's spec.config)`},
-		{`,"auxiliaryCNIChainName":"aux"`, "", `network outer: auxiliaryCNIChainName "aux" needs a clusterNetwork that is a path, which "" is not (name clusterNetwork by its path)`},
+		{
+			"", "broken",
+			`network app/broken: its configuration: line 2 column 10: invalid character '}' looking for beginning of value`,
+		},
+		{
+			`,"confDir":"/nonsuch"`, "nofile",
+			element +
+				`network app/nofile has no spec.config: directory /nonsuch: no such file or directory (write it there, or put it into the object's spec.config)`,
+		},
+		{
+			"", `[{"name":"plain","ips":["10.1.2.3"]}]`,
+			`network app/plain: ips: no plugin of network plain declares the capability ips (add "capabilities": {"ips": true} to the plugin that serves it)`,
+		},
+		{
+			"", `[{"name":"plain","bandwidth":{"ingressRate":1}}]`,
+			`network app/plain: bandwidth: no plugin of network plain declares the capability bandwidth (add "capabilities": {"bandwidth": true} to the plugin that serves it)`,
+		},
+		{
+			`,"defaultNetworks":["nonsuch"],"confDir":"/nonsuch"`, "",
+			`network outer: defaultNetworks "nonsuch": directory /nonsuch: no such file or directory (write it there, or put it into the object's spec.config)`,
+		},
+		{
+			`,"auxiliaryCNIChainName":"aux"`, "",
+			`network outer: auxiliaryCNIChainName "aux" needs a clusterNetwork that is a path, which "" is not (name clusterNetwork by its path)`,
+		},
 	} {
 		b := world(map[string]string{NetworksKey: tc.networks})
 		_, err := (&Resolver{Cluster: b}).Resolve(t.Context(), callOf(t, fmt.Sprintf(delegates, tc.conf)))
@@ -262,7 +329,8 @@ func TestBadNetworks(t *testing.T) {
 // What was told of a device stands where the plugin looks for it, and in the network status.
 func TestDeviceInfo(t *testing.T) {
 	b, root := world(map[string]string{NetworksKey: "vf"}), t.TempDir()
-	write(t, filepath.Join(root, handedOut, "example.com-vf-0000:01:00.1-device.json"), `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:01:00.1"}}`)
+	write(t, filepath.Join(root, handedOut, "example.com-vf-0000:01:00.1-device.json"),
+		`{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:01:00.1"}}`)
 	vf := b.networks["app/vf"]
 	vf.Config = `{"type":"sriov","capabilities":{"CNIDeviceInfoFile":true,"deviceID":true}}`
 	b.networks["app/vf"] = vf
@@ -272,13 +340,15 @@ func TestDeviceInfo(t *testing.T) {
 	}
 	a := got.Attachments[1]
 	const path = attached + "/app-vf-c1_net1"
-	if want := `"runtimeConfig":{"CNIDeviceInfoFile":"` + path + `","deviceID":"0000:01:00.1"}`; !strings.Contains(string(a.Network.Plugins[0].Raw), want) {
+	if want := `"runtimeConfig":{"CNIDeviceInfoFile":"` + path +
+		`","deviceID":"0000:01:00.1"}`; !strings.Contains(string(a.Network.Plugins[0].Raw), want) {
 		t.Errorf("%s", a.Network.Plugins[0].Raw)
 	}
 	if err := a.KeepDeviceInfo(); err != nil {
 		t.Fatal(err)
 	}
-	if d := ReadDeviceInfo(a.Request.Origin.DeviceFile); a.Request.Origin.DeviceFile != root+path || d == nil || d.PCI.PCIAddress != "0000:01:00.1" {
+	if d := ReadDeviceInfo(a.Request.Origin.DeviceFile); a.Request.Origin.DeviceFile != root+path || d == nil ||
+		d.PCI.PCIAddress != "0000:01:00.1" {
 		t.Errorf("%s: %+v", a.Request.Origin.DeviceFile, d)
 	}
 	DropDeviceInfo(a.Request.Origin.DeviceFile)
@@ -299,7 +369,8 @@ func TestUnknownPod(t *testing.T) {
 	b.down = true
 	_, err = (&Resolver{Cluster: b}).Resolve(t.Context(), call)
 	var f *model.Fault
-	if !errors.As(err, &f) || f.Code != model.CodeTryAgain || f.Msg != "pod app/web is not known yet: the API server does not answer" {
+	if !errors.As(err, &f) || f.Code != model.CodeTryAgain ||
+		f.Msg != "pod app/web is not known yet: the API server does not answer" {
 		t.Error(err)
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// routes says for each network what becomes of its default routes. Where a pod names a gateway, the network that it is on
-// has the default route of that family and no other one has; with an empty list of gateways it has those of both families
-// as its plugins make them. Where a pod names none, those of its first network stay.
+// routes says for each network what becomes of its default routes. Where a pod names a gateway, the network that it is
+// on has the default route of that family and no other one has; with an empty list of gateways it has those of both
+// families as its plugins make them. Where a pod names none, those of its first network stay.
 func routes(all []source) {
 	taken := map[string]int{} // by family, the network that has the default route
 	for i, src := range all {
@@ -66,8 +66,8 @@ func (src source) defaultRoute(i int, taken map[string]int) *plugin.DefaultRoute
 	return &c
 }
 
-// mayRoute reports whether a network may make a default route at all: most further networks do not, and cost nothing then. What
-// a foreign plugin makes, nobody knows.
+// mayRoute reports whether a network may make a default route at all: most further networks do not, and cost nothing
+// then. What a foreign plugin makes, nobody knows.
 func mayRoute(n model.Network, planners map[string]plugin.Planner) bool {
 	for _, p := range n.Plugins {
 		planner := planners[p.Type]
@@ -83,7 +83,9 @@ func mayRoute(n model.Network, planners map[string]plugin.Planner) bool {
 		if err != nil || len(ipam) == 0 {
 			continue // what is wrong is said by those who validate it
 		}
-		if typ, _ := wire.Field(ipam, "type"); !slices.Contains([]string{"host-local", "static", "whereabouts", "weft", "calico-ipam"}, typ) {
+		if typ, _ := wire.Field(ipam, "type"); !slices.Contains([]string{
+			"host-local", "static", "whereabouts", "weft", "calico-ipam",
+		}, typ) {
 			return true
 		}
 	}

@@ -16,8 +16,8 @@ import (
 // poolsType is the IPAM type that chooses among the cluster's pools.
 const poolsType = `"calico-ipam"`
 
-// say tells networks whose plugins want to know what the pod and its namespace say. What annotations say of an interface is
-// meant for the pod's first one.
+// say tells networks whose plugins want to know what the pod and its namespace say. What annotations say of an
+// interface is meant for the pod's first one.
 func (w *resolving) say(ctx context.Context, all []Attachment) error {
 	if w.pod == nil {
 		return nil
@@ -39,7 +39,9 @@ func (w *resolving) say(ctx context.Context, all []Attachment) error {
 		all[i].NamespaceLabels = ns.Labels
 		if o := all[i].Request.Origin; o != nil && words {
 			o.Annotations = plugin.CalicoAnnotations(w.pod.Annotations, ns.Annotations)
-			o.Annotations = slices.DeleteFunc(o.Annotations, func(kv [2]string) bool { return plugin.IsKubeRate(kv[0]) && limits(all[i].Network) })
+			o.Annotations = slices.DeleteFunc(o.Annotations, func(kv [2]string) bool {
+				return plugin.IsKubeRate(kv[0]) && limits(all[i].Network)
+			})
 		}
 	}
 	return nil

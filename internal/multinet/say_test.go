@@ -36,7 +36,10 @@ func TestSay(t *testing.T) {
 	said := map[string]string{
 		cni + "ipv4pools": `["a"]`, "kubernetes.io/ingress-bandwidth": "1M", "example.com/x": "y", NetworksKey: "plain",
 	}
-	app := model.Namespace{Name: "app", Labels: map[string]string{"team": "a"}, Annotations: map[string]string{cni + "ipv4pools": `["b"]`, cni + "ipv6pools": `["c"]`}}
+	app := model.Namespace{
+		Name: "app", Labels: map[string]string{"team": "a"},
+		Annotations: map[string]string{cni + "ipv4pools": `["b"]`, cni + "ipv6pools": `["c"]`},
+	}
 	pools := [2]string{cni + "ipv4pools", `["a"]`}
 	of6, rate := [2]string{cni + "ipv6pools", `["c"]`}, [2]string{"kubernetes.io/ingress-bandwidth", "1M"}
 	for _, tt := range []struct {
@@ -47,14 +50,21 @@ func TestSay(t *testing.T) {
 		asked         int
 	}{
 		{"calico", `{"type":"calico","ipam":{"type":"calico-ipam"}}`, app, [][2]string{pools, of6, rate}, app.Labels, 1},
-		{"bandwidth beside", `{"type":"calico","ipam":{"type":"host-local"}},{"type":"bandwidth"}`, app, [][2]string{pools, of6}, app.Labels, 1},
+		{
+			"bandwidth beside", `{"type":"calico","ipam":{"type":"host-local"}},{"type":"bandwidth"}`, app,
+			[][2]string{pools, of6}, app.Labels, 1,
+		},
 		{"pools alone", `{"type":"ptp","ipam":{"type":"calico-ipam"}}`, app, nil, app.Labels, 1},
 		{"nobody asks", `{"type":"ptp","ipam":{"type":"host-local"}}`, app, nil, nil, 0},
-		{"no such namespace", `{"type":"calico","ipam":{"type":"calico-ipam"}}`, model.Namespace{Name: "other"}, [][2]string{pools, rate}, map[string]string{}, 1},
+		{
+			"no such namespace", `{"type":"calico","ipam":{"type":"calico-ipam"}}`, model.Namespace{Name: "other"},
+			[][2]string{pools, rate}, map[string]string{}, 1,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := &town{book: world(said), namespace: tt.ns}
-			conf := `{"cniVersion":"1.0.0","name":"outer","type":"multus","delegates":[{"name":"pods","plugins":[` + tt.plugins + `]}]}`
+			conf := `{"cniVersion":"1.0.0","name":"outer","type":"multus","delegates":[{"name":"pods","plugins":[` +
+				tt.plugins + `]}]}`
 			got, err := (&Resolver{Cluster: b, Devices: b}).Resolve(t.Context(), callOf(t, conf))
 			if err != nil {
 				t.Fatal(err)
@@ -75,7 +85,13 @@ func TestSay(t *testing.T) {
 		})
 	}
 	b := &town{book: world(said), err: errors.New("no answer")}
-	_, err := (&Resolver{Cluster: b, Devices: b}).Resolve(t.Context(), callOf(t, `{"cniVersion":"1.0.0","name":"o","type":"multus","delegates":[{"type":"calico","ipam":{"type":"calico-ipam"}}]}`))
+	_, err := (&Resolver{
+		Cluster: b, Devices: b,
+	}).Resolve(
+		t.Context(),
+		callOf(t,
+			`{"cniVersion":"1.0.0","name":"o","type":"multus","delegates":[{"type":"calico","ipam":{"type":"calico-ipam"}}]}`),
+	)
 	var f *model.Fault
 	if !errors.As(err, &f) || f.Code != model.CodeTryAgain || f.Msg != "namespace app is not known yet: no answer" {
 		t.Errorf("%v", err)

@@ -44,8 +44,8 @@ func (s Selection) Network() string { return s.Namespace + "/" + s.Name }
 // maxSelections bounds what a pod may ask for.
 const maxSelections = 63
 
-// ParseSelections reads an annotation in either of its forms: names with commas between them, or a JSON list. key is the
-// annotation's, for errors; namespace is that of networks that name none. doubts are keys that nobody knows.
+// ParseSelections reads an annotation in either of its forms: names with commas between them, or a JSON list. key is
+// the annotation's, for errors; namespace is that of networks that name none. doubts are keys that nobody knows.
 func ParseSelections(key, text, namespace string) (list []Selection, doubts []string, err error) {
 	noun := "annotation " + key
 	if !utf8.ValidString(text) {
@@ -60,7 +60,8 @@ func ParseSelections(key, text, namespace string) (list []Selection, doubts []st
 		return nil, nil, err
 	}
 	if len(list) > maxSelections {
-		return nil, nil, model.Faultf(model.CodeInvalidConf, "", "%s: %d networks, at most %d", noun, len(list), maxSelections)
+		return nil, nil, model.Faultf(model.CodeInvalidConf, "", "%s: %d networks, at most %d", noun, len(list),
+			maxSelections)
 	}
 	for i := range list {
 		s := &list[i]
@@ -110,7 +111,8 @@ func parseNames(noun, text string) ([]Selection, error) {
 }
 
 func malformed(noun, item string) error {
-	return model.Faultf(model.CodeInvalidConf, "write [namespace/]name[@interface], with commas between them, or a JSON list",
+	return model.Faultf(
+		model.CodeInvalidConf, "write [namespace/]name[@interface], with commas between them, or a JSON list",
 		"%s: %q cannot be read", noun, item)
 }
 
@@ -156,7 +158,8 @@ func decodeSelection(where string, raw json.RawMessage, s *Selection) error {
 	_ = json.Unmarshal(raw, &routes) // is a list of texts, or the error were another
 	for _, text := range routes.Gateways {
 		if _, bad := netip.ParseAddr(text); bad != nil {
-			return model.Faultf(model.CodeDecode, `gateways are addresses, as ["10.1.0.1"]`, "%s: default-route: %q is no address", where, text)
+			return model.Faultf(model.CodeDecode, `gateways are addresses, as ["10.1.0.1"]`,
+				"%s: default-route: %q is no address", where, text)
 		}
 	}
 	return model.Faultf(model.CodeDecode, "", "%s: %w", where, err)
@@ -164,7 +167,8 @@ func decodeSelection(where string, raw json.RawMessage, s *Selection) error {
 
 func selectionKeys() []string {
 	return []string{
-		"name", "namespace", "interface", "interfaceRequest", "ips", "mac", "infiniband-guid", "portMappings", "bandwidth", "deviceID",
+		"name", "namespace", "interface", "interfaceRequest", "ips", "mac", "infiniband-guid", "portMappings",
+		"bandwidth", "deviceID",
 		"cni-args", "default-route", "ipam-claim-reference",
 	}
 }
@@ -196,14 +200,16 @@ func (s *Selection) check() error {
 	}
 	for _, text := range s.IPs {
 		if _, err := parseIP(text); err != nil {
-			return model.Faultf(model.CodeInvalidConf, `write for example "10.1.2.3/24" or "10.1.2.3"`, "ips: %q is no address", text)
+			return model.Faultf(model.CodeInvalidConf, `write for example "10.1.2.3/24" or "10.1.2.3"`,
+				"ips: %q is no address", text)
 		}
 	}
 	if _, err := net.ParseMAC(s.MAC); s.MAC != "" && err != nil {
 		return model.Faultf(model.CodeInvalidConf, `write for example "02:00:00:00:00:01"`, "mac %q is no MAC address", s.MAC)
 	}
 	if _, err := net.ParseMAC(s.InfinibandGUID); s.InfinibandGUID != "" && err != nil {
-		return model.Faultf(model.CodeInvalidConf, "eight bytes with colons between them", "infiniband-guid %q is no GUID", s.InfinibandGUID)
+		return model.Faultf(model.CodeInvalidConf, "eight bytes with colons between them", "infiniband-guid %q is no GUID",
+			s.InfinibandGUID)
 	}
 	if s.Claim != "" && len(s.IPs) > 0 {
 		return model.Faultf(model.CodeInvalidConf, "leave one of them out", "ips and ipam-claim-reference exclude each other")

@@ -23,17 +23,22 @@ func TestSelections(t *testing.T) {
 		{"[]", []Selection{}},
 		{"a", []Selection{{Name: "a", Namespace: "pods"}}},
 		{" other/a@lan , b", []Selection{{Name: "a", Namespace: "other", Interface: "lan"}, {Name: "b", Namespace: "pods"}}},
-		{`[{"name":"a"},{"name":"a","namespace":"n","interface":"lan0"}]`, []Selection{{Name: "a", Namespace: "pods"}, {Name: "a", Namespace: "n", Interface: "lan0"}}},
+		{
+			`[{"name":"a"},{"name":"a","namespace":"n","interface":"lan0"}]`,
+			[]Selection{{Name: "a", Namespace: "pods"}, {Name: "a", Namespace: "n", Interface: "lan0"}},
+		},
 		{`[{"name":"a","interfaceRequest":"old"}]`, []Selection{{Name: "a", Namespace: "pods", Interface: "old"}}},
 		{
 			`[{"name":"a","ips":["10.1.2.3/24","fd00::5"],"mac":"02:00:00:00:00:01","infiniband-guid":"c2:11:22:33:44:55:66:77",
 		   "portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}],"bandwidth":{"ingressRate":1000,"ingressBurst":8},
 		   "deviceID":"0000:03:02.3","cni-args":{"k":{"l":1}},"default-route":["10.1.2.1","fd00::1"]}]`,
 			[]Selection{{
-				Name: "a", Namespace: "pods", IPs: []string{"10.1.2.3/24", "fd00::5"}, MAC: "02:00:00:00:00:01", InfinibandGUID: "c2:11:22:33:44:55:66:77",
-				PortMappings: json.RawMessage(`[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]`),
-				Bandwidth:    json.RawMessage(`{"ingressRate":1000,"ingressBurst":8}`), DeviceID: "0000:03:02.3",
-				CNIArgs: map[string]any{"k": map[string]any{"l": 1.0}}, DefaultRoute: []netip.Addr{addr("10.1.2.1"), addr("fd00::1")},
+				Name: "a", Namespace: "pods", IPs: []string{"10.1.2.3/24", "fd00::5"}, MAC: "02:00:00:00:00:01",
+				InfinibandGUID: "c2:11:22:33:44:55:66:77",
+				PortMappings:   json.RawMessage(`[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]`),
+				Bandwidth:      json.RawMessage(`{"ingressRate":1000,"ingressBurst":8}`), DeviceID: "0000:03:02.3",
+				CNIArgs:      map[string]any{"k": map[string]any{"l": 1.0}},
+				DefaultRoute: []netip.Addr{addr("10.1.2.1"), addr("fd00::1")},
 			}},
 		},
 		{`[{"name":"a","ipam-claim-reference":"claim"}]`, []Selection{{Name: "a", Namespace: "pods", Claim: "claim"}}},
@@ -50,7 +55,8 @@ func TestSelections(t *testing.T) {
 }
 
 func TestDoubts(t *testing.T) {
-	_, doubts, err := ParseSelections(NetworksKey, `[{"name":"a","interfaces":"b","example.com/x":1,"zzzzzzzzz":2}]`, "pods")
+	_, doubts, err := ParseSelections(NetworksKey, `[{"name":"a","interfaces":"b","example.com/x":1,"zzzzzzzzz":2}]`,
+		"pods")
 	want := []string{
 		`annotation k8s.v1.cni.cncf.io/networks: element 1: key "interfaces" is unknown, is "interface" meant?`,
 		`annotation k8s.v1.cni.cncf.io/networks: element 1: key "zzzzzzzzz" is unknown`,

@@ -27,8 +27,9 @@ type Settings struct {
 		CNI map[string]any `json:"cni"`
 	} `json:"args"`
 
-	// ClusterNetwork and DefaultNetworks name networks: a NetworkAttachmentDefinition, a configuration in ConfDir, a directory
-	// or a file. Where there is a ClusterNetwork, Delegates do not count, as with Multus; DefaultNetworks may stand beside both.
+	// ClusterNetwork and DefaultNetworks name networks: a NetworkAttachmentDefinition, a configuration in ConfDir, a
+	// directory or a file. Where there is a ClusterNetwork, Delegates do not count, as with Multus; DefaultNetworks may
+	// stand beside both.
 	ClusterNetwork  string   `json:"clusterNetwork"`
 	DefaultNetworks []string `json:"defaultNetworks"`
 	ConfDir         string   `json:"confDir"`
@@ -42,8 +43,8 @@ type Settings struct {
 	SystemNamespaces   []string `json:"systemNamespaces"` // their pods get no DefaultNetworks
 	MultusNamespace    string   `json:"multusNamespace"`
 	AuxiliaryChain     string   `json:"auxiliaryCNIChainName"`
-	// Parallel lets the foreign plugins of several networks of a pod be executed at the same time. The standard forbids it, so
-	// it is asked for. The first network is attached before the others all the same.
+	// Parallel lets the foreign plugins of several networks of a pod be executed at the same time. The standard forbids
+	// it, so it is asked for. The first network is attached before the others all the same.
 	Parallel bool `json:"parallelNetworks"`
 
 	// Root is where the agent sees the node's files.
@@ -99,10 +100,12 @@ func ParseSettings(call cni.Call, root string) (Settings, error) {
 		return s, model.Faultf(model.CodeInvalidConf, example, "network %s: delegates: missing or empty", s.Name)
 	}
 	if n := len(s.Delegates); n > maxDelegates {
-		return s, model.Faultf(model.CodeInvalidConf, "", "network %s: delegates: %d networks, at most %d", s.Name, n, maxDelegates)
+		return s, model.Faultf(model.CodeInvalidConf, "", "network %s: delegates: %d networks, at most %d", s.Name, n,
+			maxDelegates)
 	}
 	if n := len(s.DefaultNetworks); n > maxDelegates {
-		return s, model.Faultf(model.CodeInvalidConf, "", "network %s: defaultNetworks: %d networks, at most %d", s.Name, n, maxDelegates)
+		return s, model.Faultf(model.CodeInvalidConf, "", "network %s: defaultNetworks: %d networks, at most %d", s.Name, n,
+			maxDelegates)
 	}
 	return s, nil
 }

@@ -24,7 +24,10 @@ type Got struct {
 
 // Gave is what an attachment gave, of which origin tells; the network is as its plugins get it.
 func Gave(origin *model.Origin, n model.Network, r model.Result) Got {
-	g := Got{Label: origin.Network, Primary: origin.Primary, Result: r, Device: ReadDeviceInfo(origin.DeviceFile), Version: n.CNIVersion}
+	g := Got{
+		Label: origin.Network, Primary: origin.Primary, Result: r, Device: ReadDeviceInfo(origin.DeviceFile),
+		Version: n.CNIVersion,
+	}
 	if origin.NoVersion {
 		g.Version = ""
 	}
@@ -59,8 +62,8 @@ func Status(all []Got) (string, error) {
 	return "[" + strings.Join(texts, ",") + "]", nil
 }
 
-// entries are one for each interface that the attachment has in the container, and one where it lists a single interface
-// or none in the container.
+// entries are one for each interface that the attachment has in the container, and one where it lists a single
+// interface or none in the container.
 func (g Got) entries() []statusEntry {
 	r := g.Result
 	if !cni.AtLeast(g.Version, "0.3.0") {

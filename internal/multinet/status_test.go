@@ -16,15 +16,25 @@ func ptr[T any](v T) *T { return &v }
 
 func TestStatus(t *testing.T) {
 	first := model.Result{
-		Interfaces: []model.Interface{{Name: "vethx", MAC: "02:00:00:00:00:09"}, {Name: "eth0", MAC: "02:00:00:00:00:01", MTU: 1450, Sandbox: "/ns"}},
-		IPs:        []model.IP{{Interface: ptr(1), Address: netip.MustParsePrefix("10.244.1.5/24"), Gateway: netip.MustParseAddr("10.244.1.1")}},
-		Routes:     []model.Route{{Dst: netip.MustParsePrefix("10.244.0.0/16")}, {Dst: netip.MustParsePrefix("0.0.0.0/0"), GW: netip.MustParseAddr("10.244.1.1")}},
-		DNS:        model.DNS{Nameservers: []string{"10.0.0.10"}, Domain: "d", Search: []string{"s"}, Options: []string{"ndots:5"}},
+		Interfaces: []model.Interface{
+			{Name: "vethx", MAC: "02:00:00:00:00:09"}, {Name: "eth0", MAC: "02:00:00:00:00:01", MTU: 1450, Sandbox: "/ns"},
+		},
+		IPs: []model.IP{
+			{Interface: ptr(1), Address: netip.MustParsePrefix("10.244.1.5/24"), Gateway: netip.MustParseAddr("10.244.1.1")},
+		},
+		Routes: []model.Route{
+			{
+				Dst: netip.MustParsePrefix("10.244.0.0/16"),
+			}, {Dst: netip.MustParsePrefix("0.0.0.0/0"), GW: netip.MustParseAddr("10.244.1.1")},
+		},
+		DNS: model.DNS{Nameservers: []string{"10.0.0.10"}, Domain: "d", Search: []string{"s"}, Options: []string{"ndots:5"}},
 	}
 	second := model.Result{
 		Interfaces: []model.Interface{{Name: "net1", MAC: "02:00:00:00:00:02", Sandbox: "/ns"}},
-		IPs:        []model.IP{{Address: netip.MustParsePrefix("fd00::5/64")}, {Interface: ptr(0), Address: netip.MustParsePrefix("10.1.2.3/24")}},
-		Routes:     []model.Route{{Dst: netip.MustParsePrefix("::/0")}},
+		IPs: []model.IP{
+			{Address: netip.MustParsePrefix("fd00::5/64")}, {Interface: ptr(0), Address: netip.MustParsePrefix("10.1.2.3/24")},
+		},
+		Routes: []model.Route{{Dst: netip.MustParsePrefix("::/0")}},
 	}
 	device := &DeviceInfo{Type: "pci", Version: "1.1.0", PCI: &PCIDevice{PCIAddress: "0000:03:02.3", RDMADevice: "mlx5_3"}}
 	got, err := Status([]Got{
@@ -128,9 +138,12 @@ func TestStatusOfThePluginsRoutes(t *testing.T) {
 }
 
 func TestEvents(t *testing.T) {
-	r := model.Result{IPs: []model.IP{{Address: netip.MustParsePrefix("10.244.1.5/24")}, {Address: netip.MustParsePrefix("fd00::5/64")}}}
+	r := model.Result{
+		IPs: []model.IP{{Address: netip.MustParsePrefix("10.244.1.5/24")}, {Address: netip.MustParsePrefix("fd00::5/64")}},
+	}
 	e, ok := Added("eth0", "cbr0", r)
-	if want := "Add eth0 [10.244.1.5/24 fd00::5/64] from cbr0"; !ok || e.Message != want || e.Reason != "AddedInterface" || e.Warning {
+	if want := "Add eth0 [10.244.1.5/24 fd00::5/64] from cbr0"; !ok || e.Message != want ||
+		e.Reason != "AddedInterface" || e.Warning {
 		t.Errorf("%+v", e)
 	}
 	if _, ok := Added("net1", "aux", model.Result{}); ok {

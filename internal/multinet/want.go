@@ -44,7 +44,8 @@ func (a asked) want(n *model.Network, r *model.Request) (wanted, error) {
 	}
 	for _, c := range s.capabilities() {
 		if !slices.ContainsFunc(n.Plugins, func(p model.PluginConf) bool { return p.Capabilities[c.name] }) {
-			return w, model.Faultf(model.CodeUnsupportedField, `add "capabilities": {"`+c.name+`": true} to the plugin that serves it`,
+			return w, model.Faultf(model.CodeUnsupportedField,
+				`add "capabilities": {"`+c.name+`": true} to the plugin that serves it`,
 				"%s: no plugin of network %s declares the capability %s", c.key, n.Name, c.name)
 		}
 		w.caps[c.name] = c.value

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cookie is a number that no other namespace has until the machine boots again, as opposed to that of ID: an inode's number
-// is given to the next one that is made. It is 0 where the kernel does not tell it (before Linux 5.14).
+// Cookie is a number that no other namespace has until the machine boots again, as opposed to that of ID: an inode's
+// number is given to the next one that is made. It is 0 where the kernel does not tell it (before Linux 5.14).
 func (n *NS) Cookie() (cookie uint64, err error) {
 	err = n.Do(func() error {
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)

@@ -104,9 +104,9 @@ func Same(a, b *NS) (bool, error) {
 // Do runs f on a thread that is inside the namespace. f must not start goroutines that rely on it. A nil NS means the
 // namespace the process is in.
 //
-// The calling goroutine's own thread enters and comes back: to hand f to another thread costs more than all the rest, and
-// on a busy machine a wait. A thread that could not come back (it was not its owner's to enter) goes nowhere: then f runs
-// on a thread of its own, which is never unlocked and dies with its goroutine instead of poisoning others.
+// The calling goroutine's own thread enters and comes back: to hand f to another thread costs more than all the rest,
+// and on a busy machine a wait. A thread that could not come back (it was not its owner's to enter) goes nowhere: then
+// f runs on a thread of its own, which is never unlocked and dies with its goroutine instead of poisoning others.
 func (n *NS) Do(f func() error) error {
 	if n == nil {
 		return f()
@@ -240,7 +240,8 @@ func Anonymous() (*NS, error) {
 
 // Remove unmounts a namespace made by New and removes its file. A path that is not there is no error.
 func Remove(path string) error {
-	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) &&
+		!errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("namespace %s: unmount: %w", path, err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {

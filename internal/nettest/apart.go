@@ -16,8 +16,8 @@ import (
 	"testing"
 )
 
-// Whole skips a test of whole systems (agents, servers, kills at every moment) under go test -short, which make test is;
-// make test-e2e runs it. It is no skip to be told of: nothing is missing.
+// Whole skips a test of whole systems (agents, servers, kills at every moment) under go test -short, which make test
+// is; make test-e2e runs it. It is no skip to be told of: nothing is missing.
 func Whole(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -25,9 +25,9 @@ func Whole(t testing.TB) {
 	}
 }
 
-// MainApart is Main for packages whose tests mostly wait: each test is a process in namespaces of its own, and so many run
-// beside one another. A test that is chosen with its subtests, a benchmark or a profile is run as Main does, and so is all
-// in the emulated machine, which has no processor to spare.
+// MainApart is Main for packages whose tests mostly wait: each test is a process in namespaces of its own, and so many
+// run beside one another. A test that is chosen with its subtests, a benchmark or a profile is run as Main does, and so
+// is all in the emulated machine, which has no processor to spare.
 func MainApart(m *testing.M, atOnce int) int {
 	flag.Parse()
 	if os.Getenv(inside) != "" || os.Getenv("WEFT_VM") != "" || !divisible() {
@@ -42,7 +42,9 @@ func MainApart(m *testing.M, atOnce int) int {
 
 // divisible reports whether the flags are for any number of processes.
 func divisible() bool {
-	for _, name := range []string{"bench", "fuzz", "list", "cpuprofile", "memprofile", "blockprofile", "mutexprofile", "trace", "gocoverdir"} {
+	for _, name := range []string{
+		"bench", "fuzz", "list", "cpuprofile", "memprofile", "blockprofile", "mutexprofile", "trace", "gocoverdir",
+	} {
 		if f := flag.Lookup("test." + name); f != nil && f.Value.String() != "" {
 			return false
 		}
@@ -109,10 +111,12 @@ func apart(names []string, atOnce int) int {
 	return code
 }
 
-// verdictless is the output of a process without its last word, which is said once for all, and what it covers, which is a part.
+// verdictless is the output of a process without its last word, which is said once for all, and what it covers, which
+// is a part.
 func verdictless(out []byte) []byte {
 	rest := out
-	if at := bytes.LastIndex(rest, []byte("coverage: ")); at >= 0 && (at == 0 || rest[at-1] == '\n') && bytes.IndexByte(rest[at:], '\n') == len(rest)-at-1 {
+	if at := bytes.LastIndex(rest, []byte("coverage: ")); at >= 0 && (at == 0 || rest[at-1] == '\n') &&
+		bytes.IndexByte(rest[at:], '\n') == len(rest)-at-1 {
 		rest = rest[:at]
 	}
 	for _, word := range []string{"PASS\n", "FAIL\n"} {

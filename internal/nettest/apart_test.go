@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestApart: a process of its own for each test that the flags choose, in a network namespace of its own, and its failure is that of all.
+// TestApart: a process of its own for each test that the flags choose, in a network namespace of its own, and its
+// failure is that of all.
 func TestApart(t *testing.T) {
 	if os.Getenv(apartWorld) != "" {
 		t.Skip("this is the process that the test starts")
@@ -85,8 +86,14 @@ func TestMerge(t *testing.T) {
 		parts []string
 		want  string
 	}{
-		"set":    {[]string{"mode: set\na.go:1.1,2.2 3 1\na.go:3.1,4.2 1 0\n", "mode: set\na.go:1.1,2.2 3 1\na.go:3.1,4.2 1 1\n"}, "mode: set\na.go:1.1,2.2 3 1\na.go:3.1,4.2 1 1\n"},
-		"atomic": {[]string{"mode: atomic\na.go:1.1,2.2 3 2\n", "mode: atomic\na.go:1.1,2.2 3 5\nb.go:1.1,2.2 1 0\n"}, "mode: atomic\na.go:1.1,2.2 3 7\nb.go:1.1,2.2 1 0\n"},
+		"set": {
+			[]string{"mode: set\na.go:1.1,2.2 3 1\na.go:3.1,4.2 1 0\n", "mode: set\na.go:1.1,2.2 3 1\na.go:3.1,4.2 1 1\n"},
+			"mode: set\na.go:1.1,2.2 3 1\na.go:3.1,4.2 1 1\n",
+		},
+		"atomic": {
+			[]string{"mode: atomic\na.go:1.1,2.2 3 2\n", "mode: atomic\na.go:1.1,2.2 3 5\nb.go:1.1,2.2 1 0\n"},
+			"mode: atomic\na.go:1.1,2.2 3 7\nb.go:1.1,2.2 1 0\n",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			profile := filepath.Join(t.TempDir(), "cover")

@@ -22,12 +22,13 @@ const bus = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configura
 <busconfig>
   <listen>unix:path=/run/dbus/system_bus_socket</listen>
   <auth>EXTERNAL</auth>
-  <policy context="default"><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy>
+  <policy context="default"><allow send_destination="*" eavesdrop="true"/>
+    <allow eavesdrop="true"/><allow own="*"/></policy>
 </busconfig>
 `
 
-// Firewalld starts Debian's firewalld for a network namespace (nil: the test's own), and the D-Bus that it is on: over an
-// empty /run that nobody but the test sees. Both end with the test. Without the programs the test is skipped.
+// Firewalld starts Debian's firewalld for a network namespace (nil: the test's own), and the D-Bus that it is on: over
+// an empty /run that nobody but the test sees. Both end with the test. Without the programs the test is skipped.
 func Firewalld(t testing.TB, ns *netns.NS) *FirewalldProcess {
 	t.Helper()
 	for _, name := range []string{"firewalld", "firewall-cmd", "dbus-daemon"} {
@@ -69,7 +70,8 @@ type FirewalldProcess struct {
 // Start starts firewalld, and waits until it answers.
 func (f *FirewalldProcess) Start() {
 	f.t.Helper()
-	f.stop = f.start("firewalld", "--nofork", "--nopid", "--system-config", f.dir, "--log-file", filepath.Join(f.dir, "log"))
+	f.stop = f.start("firewalld", "--nofork", "--nopid", "--system-config", f.dir, "--log-file",
+		filepath.Join(f.dir, "log"))
 	f.t.Cleanup(f.stop)
 	f.until(func() bool { _, err := Try(nil, "firewall-cmd", "--state"); return err == nil })
 }

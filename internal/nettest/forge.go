@@ -30,7 +30,8 @@ func (d Datagram) Frame() []byte {
 	body = binary.BigEndian.AppendUint16(body, d.Dst.Port())
 	body = append(binary.BigEndian.AppendUint16(body, size), 0, 0)
 	body = append(body, d.Text...)
-	binary.BigEndian.PutUint16(body[6:], checksum(append(append(append([]byte{0, udp}, byte(size>>8), byte(size)), append(src, dst...)...), body...)))
+	binary.BigEndian.PutUint16(body[6:],
+		checksum(append(append(append([]byte{0, udp}, byte(size>>8), byte(size)), append(src, dst...)...), body...)))
 	frame := append(append([]byte{}, d.DstMAC...), d.SrcMAC...)
 	if d.Src.Addr().Is4() {
 		head := binary.BigEndian.AppendUint16([]byte{0x45, 0}, 20+size)

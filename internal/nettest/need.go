@@ -48,8 +48,8 @@ func Need(t testing.TB, features ...string) {
 	}
 }
 
-// NeedBridgeNetfilter skips the test where rules of IP do not see what bridges forward: br_netfilter is a module that nothing loads
-// by itself (test/deps.sh does).
+// NeedBridgeNetfilter skips the test where rules of IP do not see what bridges forward: br_netfilter is a module that
+// nothing loads by itself (test/deps.sh does).
 func NeedBridgeNetfilter(t testing.TB) {
 	t.Helper()
 	if _, err := os.Stat("/proc/sys/net/bridge/bridge-nf-call-iptables"); err != nil {

@@ -44,8 +44,8 @@ func enter(m Runner, more uintptr) int {
 // runDir is where weft's programs keep what nobody has told them to keep elsewhere: sockets, journals, queued calls.
 const runDir = "/run/weft"
 
-// ownRun gives the tests a runDir of their own, so that packages that are tested beside one another do not meet in it, and
-// nothing stays in that of the machine. An ordinary user cannot write there, and needs none.
+// ownRun gives the tests a runDir of their own, so that packages that are tested beside one another do not meet in it,
+// and nothing stays in that of the machine. An ordinary user cannot write there, and needs none.
 func ownRun() error {
 	if err := os.MkdirAll(runDir, 0o700); errors.Is(err, fs.ErrPermission) {
 		return nil
@@ -97,8 +97,10 @@ func spawn(more uintptr, out io.Writer, args []string, env ...string) int {
 		return max(exit.ExitCode(), 1)
 	}
 	if err != nil {
-		note(filepath.Base(self), fmt.Sprintf("this machine refuses namespaces to an ordinary user, nothing was tested: %v", err))
-		fmt.Fprintf(os.Stderr, "nettest: SKIP: this machine refuses namespaces to an ordinary user, nothing was tested: %v\n", err)
+		note(filepath.Base(self),
+			fmt.Sprintf("this machine refuses namespaces to an ordinary user, nothing was tested: %v", err))
+		fmt.Fprintf(os.Stderr, "nettest: SKIP: this machine refuses namespaces to an ordinary user, nothing was tested: %v\n",
+			err)
 		return 0
 	}
 	return 0

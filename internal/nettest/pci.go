@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// PCI gives the test a network interface on a PCI bus: its address ("0000:00:10.0") and the name of its link, which is in
-// the test's own namespace, down, until the test ends; /sys is that namespace's. Only the emulated machine (test/vm) has
-// such interfaces to give away: a real machine's are never touched.
+// PCI gives the test a network interface on a PCI bus: its address ("0000:00:10.0") and the name of its link, which is
+// in the test's own namespace, down, until the test ends; /sys is that namespace's. Only the emulated machine (test/vm)
+// has such interfaces to give away: a real machine's are never touched.
 func PCI(t testing.TB) (address, link string) {
 	t.Helper()
 	if os.Getenv("WEFT_VM") == "" {

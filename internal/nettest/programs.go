@@ -19,7 +19,8 @@ const programs = "WEFT_NETTEST_PROGRAMS"
 // their own too, so that no agent and no pod outlives them, however they end.
 func MainWithPrograms(m *testing.M) int {
 	if os.Getenv(inside) != "" {
-		if err := syscall.Mount("proc", "/proc", "proc", syscall.MS_NOSUID|syscall.MS_NODEV|syscall.MS_NOEXEC, ""); err != nil {
+		if err := syscall.Mount("proc", "/proc", "proc", syscall.MS_NOSUID|syscall.MS_NODEV|syscall.MS_NOEXEC,
+			""); err != nil {
 			fmt.Fprintln(os.Stderr, "nettest: mount /proc:", err)
 			return 2
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// Relay plays a virtual machine's network card: it opens a tap that is there, as a hypervisor does, and carries its frames to
-// and from a tap of its own, eth0 in the guest's namespace, with the guest's address. It ends with the test.
+// Relay plays a virtual machine's network card: it opens a tap that is there, as a hypervisor does, and carries its
+// frames to and from a tap of its own, eth0 in the guest's namespace, with the guest's address. It ends with the test.
 func Relay(t testing.TB, pod *netns.NS, tap string, queues bool, guest *netns.NS, mac string) {
 	t.Helper()
 	own, theirs := OpenTap(t, guest, "eth0", false), OpenTap(t, pod, tap, queues)
@@ -43,7 +43,8 @@ func Carry(t testing.TB, own, theirs *os.File) {
 	})
 }
 
-// OpenTap opens a tap in a namespace, and makes it where it is not there. It can be read by many and closed at any time.
+// OpenTap opens a tap in a namespace, and makes it where it is not there. It can be read by many and closed at any
+// time.
 func OpenTap(t testing.TB, ns *netns.NS, name string, queues bool) *os.File {
 	t.Helper()
 	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI)

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// SpoilingWire joins two namespaces, eth0 in both, by a wire that does what some network cards do: it sends frames on as they
-// are, without computing the checksums that the kernel has left to the device.
+// SpoilingWire joins two namespaces, eth0 in both, by a wire that does what some network cards do: it sends frames on
+// as they are, without computing the checksums that the kernel has left to the device.
 func SpoilingWire(t testing.TB, a, b *netns.NS) {
 	t.Helper()
 	mid := NS(t, "mid")
@@ -70,7 +70,8 @@ func carry(stop <-chan struct{}, from, to int) {
 			return
 		default:
 		}
-		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(from), Events: unix.POLLIN}}, 50); err != nil && !errors.Is(err, unix.EINTR) {
+		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(from), Events: unix.POLLIN}}, 50); err != nil &&
+			!errors.Is(err, unix.EINTR) {
 			return
 		}
 		n, sender, err := unix.Recvfrom(from, buf, 0)

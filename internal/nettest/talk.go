@@ -14,7 +14,8 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// Answer tells all who connect to a port, by TCP of either family, a name and as whom they are heard, until the test ends.
+// Answer tells all who connect to a port, by TCP of either family, a name and as whom they are heard, until the test
+// ends.
 func Answer(t testing.TB, ns *netns.NS, port int, name string) {
 	t.Helper()
 	for _, family := range []string{"tcp4", "tcp6"} {

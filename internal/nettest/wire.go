@@ -15,7 +15,8 @@ func IP(t testing.TB, ns *netns.NS, line string) string {
 	return Run(t, ns, append([]string{"ip"}, strings.Fields(line)...)...)
 }
 
-// Subnet gives a pod's eth0 an address of each family in a subnet, and wire, which is far at its other end, the gateways'.
+// Subnet gives a pod's eth0 an address of each family in a subnet, and wire, which is far at its other end, the
+// gateways'.
 func Subnet(t testing.TB, pod, far *netns.NS) {
 	t.Helper()
 	IP(t, pod, "addr add 10.244.1.5/24 dev eth0")
@@ -26,7 +27,8 @@ func Subnet(t testing.TB, pod, far *netns.NS) {
 	IP(t, pod, "route add default via fd00:1::1")
 }
 
-// Routed gives a pod's eth0 an address of its own and a gateway outside of any subnet, which wire is, far at its other end.
+// Routed gives a pod's eth0 an address of its own and a gateway outside of any subnet, which wire is, far at its other
+// end.
 func Routed(t testing.TB, pod, far *netns.NS) {
 	t.Helper()
 	IP(t, pod, "addr add 10.244.1.5/32 dev eth0")

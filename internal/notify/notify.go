@@ -2,8 +2,8 @@
 
 // Package notify is a wake-up channel: many say that something has changed, one goroutine looks at it.
 //
-// A Chan holds one notification. Notify never waits: while one is pending, further ones are the same. Whoever receives it looks at
-// the state after the receive, so no change is missed:
+// A Chan holds one notification. Notify never waits: while one is pending, further ones are the same. Whoever receives
+// it looks at the state after the receive, so no change is missed:
 //
 //	changed := notify.New()
 //	// any goroutine, after it has changed the state:

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package oci writes a container image as one file, from nothing but files: no Docker, no registry, no base image. What
-// comes out is an OCI image layout in a tar, as `ctr images import`, `podman load` and `skopeo copy oci-archive:` take it.
+// comes out is an OCI image layout in a tar, as `ctr images import`, `podman load` and `skopeo copy oci-archive:` take
+// it.
 //
 // The same files, names and time give the same bytes: entries are sorted, owners and times are set, and nothing of the
 // machine that it is written on gets in.
@@ -120,7 +121,9 @@ func (i Image) Write(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	man, err := json.Marshal(manifest{2, typeManifest, describe(typeConfig, conf), []descriptor{describe(typeLayer, packed)}})
+	man, err := json.Marshal(manifest{
+		2, typeManifest, describe(typeConfig, conf), []descriptor{describe(typeLayer, packed)},
+	})
 	if err != nil {
 		return err
 	}
@@ -138,7 +141,9 @@ func (i Image) Write(w io.Writer) error {
 		{Path: "/index.json", Mode: 0o644, Content: idx},
 	}
 	for _, blob := range [][]byte{conf, man, packed} {
-		files = append(files, File{Path: "/blobs/sha256/" + strings.TrimPrefix(digest(blob), "sha256:"), Mode: 0o644, Content: blob})
+		files = append(files, File{
+			Path: "/blobs/sha256/" + strings.TrimPrefix(digest(blob), "sha256:"), Mode: 0o644, Content: blob,
+		})
 	}
 	return archive(w, files, i.Created)
 }

@@ -94,7 +94,8 @@ func TestImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(conf.RootFS.DiffIDs, []string{digest(plain)}) || !slices.Equal(conf.Config.Entrypoint, []string{"/usr/bin/weft"}) {
+	if !slices.Equal(conf.RootFS.DiffIDs, []string{digest(plain)}) ||
+		!slices.Equal(conf.Config.Entrypoint, []string{"/usr/bin/weft"}) {
 		t.Errorf("%+v", conf)
 	}
 	lines, files := unpack(t, bytes.NewReader(plain))

@@ -46,7 +46,9 @@ func reachable(stateDir string) (path string, done func(), err error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("state directory: %w", err)
 	}
-	return filepath.Join(fmt.Sprintf("/proc/self/fd/%d", d.Fd()), filepath.Base(Socket(stateDir))), func() { _ = d.Close() }, nil
+	return filepath.Join(fmt.Sprintf("/proc/self/fd/%d", d.Fd()), filepath.Base(Socket(stateDir))), func() {
+		_ = d.Close()
+	}, nil
 }
 
 // Status is the server as a whole.
@@ -65,7 +67,8 @@ func (s *Server) api(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
 		ok, _ := s.pleg.Healthy()
 		answer(w, Status{
-			PID: os.Getpid(), Pods: s.count(), Network: s.confs.Snapshot(), Healthy: ok, Discarded: s.pleg.Discarded(), Recovered: s.report,
+			PID: os.Getpid(), Pods: s.count(), Network: s.confs.Snapshot(), Healthy: ok, Discarded: s.pleg.Discarded(),
+			Recovered: s.report,
 		}, nil)
 	})
 	mux.HandleFunc("GET /v1/pods", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.List(), nil) })
@@ -79,7 +82,9 @@ func (s *Server) api(ctx context.Context, l net.Listener) error {
 		answer(w, worker.detail(), nil)
 	})
 	mux.HandleFunc("DELETE /v1/pods/{namespace}/{name}", s.delete)
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, MaxHeaderBytes: 1 << 16}
+	srv := &http.Server{
+		Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, MaxHeaderBytes: 1 << 16,
+	}
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)

@@ -28,7 +28,9 @@ func TestCacheIsShared(t *testing.T) {
 	entry("theirs", "/run/netns/theirs")
 	entry("ours", w.path("state/netns/ours"))
 	w.start(-1)
-	equal(t, "calls at start", w.verbs(), []string{"STATUS stub ", "STATUS second ", "DEL second eth0", "DEL stub eth0", "GC stub ", "GC second "})
+	equal(t, "calls at start", w.verbs(), []string{
+		"STATUS stub ", "STATUS second ", "DEL second eth0", "DEL stub eth0", "GC stub ", "GC second ",
+	})
 	for _, c := range w.calls()[2:4] {
 		if f := strings.Split(c, "\x00"); f[3] != "ours" || f[4] != "" {
 			t.Errorf("DEL of container %q in namespace %q", f[3], f[4])

@@ -67,7 +67,8 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, body
 			continue
 		}
 		if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
-			return model.Faultf(model.CodeIO, "`weft sandbox run` or `weft sandbox serve` starts one", "%w for the state directory %s", ErrNoServer, c.dir)
+			return model.Faultf(model.CodeIO, "`weft sandbox run` or `weft sandbox serve` starts one",
+				"%w for the state directory %s", ErrNoServer, c.dir)
 		}
 		if errors.Is(err, syscall.ENOTDIR) {
 			return model.Faultf(model.CodeIO, "name another one with --state-dir", "state directory %s is no directory", c.dir)

@@ -16,8 +16,8 @@ import (
 )
 
 // A pod is written as its policy and its containers (i: init, s: sidecar, e: ephemeral, c: ordinary), what there is as
-// sandboxes (r: ready, n: not ready; the newest first) and containers: NAME@SANDBOX=r (running), c (created), u (unknown),
-// or an exit code.
+// sandboxes (r: ready, n: not ready; the newest first) and containers: NAME@SANDBOX=r (running), c (created), u
+// (unknown), or an exit code.
 func TestCompute(t *testing.T) {
 	for _, tc := range []struct{ policy, pod, is, want string }{
 		{"Always", "c1", "", "Pending create=0"},
@@ -115,7 +115,9 @@ func picture(t *testing.T, policy, names, is string) (*v1.Pod, status) {
 	for i, f := range strings.Fields(is) {
 		if i == 0 {
 			for j, s := range f {
-				b := engine.Sandbox{Record: engine.Record{ID: fmt.Sprint(j), Config: engine.PodConfig{Attempt: len(f) - 1 - j}}, State: engine.Ready}
+				b := engine.Sandbox{
+					Record: engine.Record{ID: fmt.Sprint(j), Config: engine.PodConfig{Attempt: len(f) - 1 - j}}, State: engine.Ready,
+				}
 				if s == 'n' {
 					b.State = engine.NotReady
 				}

@@ -115,5 +115,6 @@ func (c Config) check() error {
 }
 
 func unwritable(dir string, err error) error {
-	return model.Faultf(model.CodeIO, "name another one with --state-dir, or run as root", "state directory %s is not writable: %w", dir, err)
+	return model.Faultf(model.CodeIO, "name another one with --state-dir, or run as root",
+		"state directory %s is not writable: %w", dir, err)
 }

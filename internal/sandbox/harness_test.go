@@ -92,8 +92,10 @@ func (w *world) config() Config {
 		LogDir: w.path("logs"), PodsDir: w.path("manifests"), Node: "here", Self: os.Args[:1], Now: time.Now,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Times: Times{
-			Relist: 40 * time.Millisecond, Ill: 10 * time.Second, BackOff: 300 * time.Millisecond, BackOffCap: 600 * time.Millisecond,
-			BackOffReset: time.Minute, Retry: 50 * time.Millisecond, RetryCap: 200 * time.Millisecond, Housekeeping: 100 * time.Millisecond,
+			Relist: 40 * time.Millisecond, Ill: 10 * time.Second, BackOff: 300 * time.Millisecond,
+			BackOffCap:   600 * time.Millisecond,
+			BackOffReset: time.Minute, Retry: 50 * time.Millisecond, RetryCap: 200 * time.Millisecond,
+			Housekeeping: 100 * time.Millisecond,
 		},
 	}
 }
@@ -189,7 +191,8 @@ func (w *world) read(name string) string {
 func (w *world) start(killAt int) *Client {
 	w.t.Helper()
 	w.cmd = exec.Command(os.Args[0], "sandbox", "test-serve")
-	w.cmd.Env = append(os.Environ(), worldVar+"="+w.dir, "WEFT_JOURNAL_DIR="+w.path("journal"), killVar+"="+strconv.Itoa(killAt))
+	w.cmd.Env = append(os.Environ(), worldVar+"="+w.dir, "WEFT_JOURNAL_DIR="+w.path("journal"),
+		killVar+"="+strconv.Itoa(killAt))
 	out, err := os.OpenFile(w.path("runtime.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		w.t.Fatal(err)
@@ -242,7 +245,8 @@ func (w *world) eventually(what string, ok func() bool) {
 
 // manifest is a pod whose containers are given as YAML lines.
 func (w *world) manifest(name, spec string) []byte {
-	return fmt.Appendf(nil, "apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  terminationGracePeriodSeconds: 0\n%s\n",
+	return fmt.Appendf(
+		nil, "apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  terminationGracePeriodSeconds: 0\n%s\n",
 		name, strings.ReplaceAll(spec, "ENV", fmt.Sprintf("env: [{name: %s, value: %s}]", worldVar, w.dir)))
 }
 
@@ -285,7 +289,9 @@ func (w *world) stop(c *Client, name string) {
 // clean fails the test when anything of any pod is left. The runtime must have ended.
 func (w *world) clean(when string) {
 	w.t.Helper()
-	for _, dir := range []string{"state/sandboxes", "state/checkpoints", "state/netns", "state/names", "state/pods", "cache/results", "alloc", "logs"} {
+	for _, dir := range []string{
+		"state/sandboxes", "state/checkpoints", "state/netns", "state/names", "state/pods", "cache/results", "alloc", "logs",
+	} {
 		entries, _ := os.ReadDir(w.path(dir))
 		for _, e := range entries {
 			w.t.Errorf("%s: left: %s/%s", when, dir, e.Name())

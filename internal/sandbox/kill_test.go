@@ -28,7 +28,8 @@ func (w *world) lastStep() string {
 	return strings.TrimSpace(string(b))
 }
 
-// settle starts the runtime again; if it knows the pod, the pod must come to run. Then it is stopped, and nothing is left.
+// settle starts the runtime again; if it knows the pod, the pod must come to run. Then it is stopped, and nothing is
+// left.
 func (w *world) settle(name, when string, running bool) {
 	w.t.Helper()
 	c := w.start(-1)

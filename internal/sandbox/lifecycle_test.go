@@ -183,7 +183,9 @@ func TestForeignProcessSurvives(t *testing.T) {
 		t.Fatal("this process does not exist")
 	}
 	pause := d.Sandboxes[0].Pause
-	if err := process.WriteJSON(w.path("state/sandboxes", d.ID, "pause.json"), process.ID{PID: victim.PID, Start: victim.Start - 1}); err != nil {
+	if err := process.WriteJSON(w.path("state/sandboxes", d.ID, "pause.json"), process.ID{
+		PID: victim.PID, Start: victim.Start - 1,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	w.empty("with a wrong process number") // this test would be dead

@@ -17,8 +17,8 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/pod"
 )
 
-// resume gives every pod that was desired before the server died its worker again, and every pod that runs without being
-// desired one that ends it.
+// resume gives every pod that was desired before the server died its worker again, and every pod that runs without
+// being desired one that ends it.
 func (s *Server) resume() error {
 	ds, err := s.shelf.list()
 	s.mu.Lock()
@@ -90,14 +90,17 @@ func (s *Server) applyAgain(w *worker, d desired, p *v1.Pod) error {
 	case d.Deleted != nil:
 		return model.Faultf(model.CodeTryAgain, "wait until it is gone", "pod %s is being stopped", name)
 	case d.Pod.UID != p.UID || pod.Name(d.Pod) != name:
-		return model.Faultf(model.CodeInvalidConf, "stop it first, or choose another name", "pod %s: name or uid is taken by pod %s with uid %s", name, pod.Name(d.Pod), d.Pod.UID)
+		return model.Faultf(model.CodeInvalidConf, "stop it first, or choose another name",
+			"pod %s: name or uid is taken by pod %s with uid %s", name, pod.Name(d.Pod), d.Pod.UID)
 	}
 	was, is := d.Pod.Spec.DeepCopy(), p.Spec.DeepCopy()
 	old := was.EphemeralContainers
 	was.EphemeralContainers, is.EphemeralContainers = nil, nil
-	kept := len(old) <= len(p.Spec.EphemeralContainers) && reflect.DeepEqual(old, p.Spec.EphemeralContainers[:len(old):len(old)])
+	kept := len(old) <= len(p.Spec.EphemeralContainers) &&
+		reflect.DeepEqual(old, p.Spec.EphemeralContainers[:len(old):len(old)])
 	if !reflect.DeepEqual(was, is) || (!kept && len(old) > 0) {
-		return model.Faultf(model.CodeInvalidConf, "stop it first, or choose another name", "pod %s runs already, with another specification", name)
+		return model.Faultf(model.CodeInvalidConf, "stop it first, or choose another name",
+			"pod %s runs already, with another specification", name)
 	}
 	if len(p.Spec.EphemeralContainers) == len(old) {
 		return nil
@@ -115,7 +118,8 @@ func portsClash(a, b *v1.Pod) error {
 	taken := pod.HostPorts(b)
 	for _, port := range pod.HostPorts(a) {
 		if slices.Contains(taken, port) {
-			return model.Faultf(model.CodeInvalidConf, "choose another hostPort, or stop that pod", "pod %s: hostPort %s is taken by pod %s", pod.Name(a), port, pod.Name(b))
+			return model.Faultf(model.CodeInvalidConf, "choose another hostPort, or stop that pod",
+				"pod %s: hostPort %s is taken by pod %s", pod.Name(a), port, pod.Name(b))
 		}
 	}
 	return nil
@@ -154,7 +158,8 @@ func (s *Server) find(namespace, name string) (*worker, error) {
 			return w, nil
 		}
 	}
-	return nil, model.Faultf(model.CodeUnknownContainer, "see `weft sandbox list`", "there is no pod %s", fmt.Sprintf("%s/%s", namespace, name))
+	return nil, model.Faultf(model.CodeUnknownContainer, "see `weft sandbox list`", "there is no pod %s",
+		fmt.Sprintf("%s/%s", namespace, name))
 }
 
 func (s *Server) all() []*worker {

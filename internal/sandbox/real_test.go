@@ -42,7 +42,9 @@ func realWorld(t *testing.T) *world {
 func host(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
-	for _, argv := range [][]string{{"ip", "-br", "link"}, {"ip", "-br", "addr"}, {"ip", "route"}, {"ip", "-6", "route"}, {"ip", "rule"}} {
+	for _, argv := range [][]string{
+		{"ip", "-br", "link"}, {"ip", "-br", "addr"}, {"ip", "route"}, {"ip", "-6", "route"}, {"ip", "rule"},
+	} {
 		b.WriteString(nettest.Run(t, nil, argv...))
 	}
 	return b.String()

@@ -40,7 +40,10 @@ spec:
     env: [{name: WHO, valueFrom: {fieldRef: {fieldPath: metadata.name}}}, {name: %s, value: %q}]
 `, worldVar, w.dir)), "web", "Running")
 	ns := w.path("state/netns", d.ID)
-	args := fmt.Sprintf("IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=%s;K8S_POD_UID=%s", d.ID, d.UID)
+	args := fmt.Sprintf(
+		"IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=%s;K8S_POD_UID=%s", d.ID,
+		d.UID,
+	)
 	var want []string
 	for _, call := range []string{"ADD\x00loopback\x00lo", "ADD\x00stub\x00eth0", "ADD\x00second\x00eth0"} {
 		want = append(want, strings.Join([]string{call, d.ID, ns, args}, "\x00"))
@@ -48,8 +51,10 @@ spec:
 	equal(t, "calls of run", w.calls(), want)
 	conf, _ := json.Marshal(w.stdin("ADD", "stub")["runtimeConfig"])
 	for _, part := range []string{
-		`"portMappings":[{"containerPort":80,"hostPort":8080,"protocol":"tcp"}]`, `"bandwidth":{"ingressBurst":2147483647,"ingressRate":10000000}`,
-		`"options":["ndots:2"]`, `"io.kubernetes.cri.pod-annotations":{"kubernetes.io/ingress-bandwidth":"10M","mine":"yes-it-is"}`,
+		`"portMappings":[{"containerPort":80,"hostPort":8080,"protocol":"tcp"}]`,
+		`"bandwidth":{"ingressBurst":2147483647,"ingressRate":10000000}`,
+		`"options":["ndots:2"]`,
+		`"io.kubernetes.cri.pod-annotations":{"kubernetes.io/ingress-bandwidth":"10M","mine":"yes-it-is"}`,
 	} {
 		if !strings.Contains(string(conf), part) {
 			t.Errorf("runtimeConfig %s lacks %s", conf, part)
@@ -79,7 +84,8 @@ func (w *world) checkLog(d Detail) {
 	w.eventually("the log is complete", func() bool { return strings.Contains(w.text(path), "fd00::3") })
 	text := w.text(path)
 	for _, part := range []string{
-		"stdout F out web on web", "stderr F err", "stdout F nameserver 10.1.2.53", "stdout F search from.cni", "stdout F options ndots:2",
+		"stdout F out web on web", "stderr F err", "stdout F nameserver 10.1.2.53", "stdout F search from.cni",
+		"stdout F options ndots:2",
 		"stdout F 10.1.2.3\tweb", "stdout F fd00::3\tweb",
 	} {
 		if !strings.Contains(text, part+"\n") {
@@ -112,7 +118,9 @@ func TestRollBack(t *testing.T) {
 		d, _ = c.Get(context.Background(), "default", "web")
 		return d.Reason == "FailedCreatePodSandBox"
 	})
-	for _, part := range []string{"stub second refuses ADD", "code 42, told to", "tear down the network", "stub stub refuses DEL"} {
+	for _, part := range []string{
+		"stub second refuses ADD", "code 42, told to", "tear down the network", "stub stub refuses DEL",
+	} {
 		if !strings.Contains(d.Message, part) {
 			t.Errorf("message %q lacks %q", d.Message, part)
 		}
@@ -179,7 +187,9 @@ func TestWaitsForTheNetwork(t *testing.T) {
 		d, _ = c.Get(context.Background(), "default", "web")
 		return d.Reason == "NetworkNotReady"
 	})
-	for _, part := range []string{"no network configuration in " + w.path("net.d"), "00-bad.conf", `plugin "no-such-plugin"`} {
+	for _, part := range []string{
+		"no network configuration in " + w.path("net.d"), "00-bad.conf", `plugin "no-such-plugin"`,
+	} {
 		if !strings.Contains(d.Message, part) {
 			t.Errorf("message %q lacks %q", d.Message, part)
 		}
@@ -278,7 +288,8 @@ func TestStateDirectory(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(cfg.StateDir, "somebody-elses"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := Serve(context.Background(), cfg); err == nil || !strings.Contains(err.Error(), "holds something else (somebody-elses)") {
+	if err := Serve(context.Background(), cfg); err == nil ||
+		!strings.Contains(err.Error(), "holds something else (somebody-elses)") {
 		t.Errorf("foreign directory: %v", err)
 	}
 	if err := os.RemoveAll(cfg.StateDir); err != nil {
@@ -334,7 +345,8 @@ func TestDiskFull(t *testing.T) {
 	}
 	_ = filler.Close()
 	_, err = c.Apply(context.Background(), w.manifest("web", sleeper), "test")
-	if err == nil || !strings.Contains(err.Error(), "no space left on device") || !strings.Contains(err.Error(), "pod default/web") {
+	if err == nil || !strings.Contains(err.Error(), "no space left on device") ||
+		!strings.Contains(err.Error(), "pod default/web") {
 		t.Errorf("apply: %v", err)
 	}
 	// With room for the pod's own record and no more, its sandbox is what cannot be made.

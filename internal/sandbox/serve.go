@@ -53,7 +53,8 @@ func Serve(ctx context.Context, cfg Config) error {
 	}
 	lock, err := process.Lock(filepath.Join(cfg.StateDir, "lock"), 2*time.Second)
 	if err != nil {
-		return model.Faultf(model.CodeIO, "use that one, or another --state-dir", "state directory %s is in use by another runtime: %w", cfg.StateDir, err)
+		return model.Faultf(model.CodeIO, "use that one, or another --state-dir",
+			"state directory %s is in use by another runtime: %w", cfg.StateDir, err)
 	}
 	defer func() { _ = lock.Close() }()
 	if err := process.WriteJSON(filepath.Join(cfg.StateDir, argsFile), cfg.Args); err != nil {
@@ -97,11 +98,14 @@ func newServer(ctx context.Context, cfg Config) (*Server, error) {
 		cfg: cfg, log: cfg.Log.With("room", "sandbox"), shelf: shelf{filepath.Join(cfg.StateDir, "pods")},
 		workers: map[string]*worker{}, idle: notify.New(),
 	}
-	s.plumber = network.New(network.Config{BinDirs: cfg.BinDirs, CacheDir: cfg.CacheDir, Stderr: os.Stderr, Step: cfg.Step})
+	s.plumber = network.New(network.Config{
+		BinDirs: cfg.BinDirs, CacheDir: cfg.CacheDir, Stderr: os.Stderr, Step: cfg.Step,
+	})
 	s.confs = confdir.NewWatcher(ctx, cfg.ConfDir, cfg.BinDirs, s.plumber.Validator(), cfg.Log)
 	var err error
 	s.engine, err = engine.New(engine.Config{
-		StateDir: cfg.StateDir, Self: cfg.Self, Net: s.plumber, Networks: s.confs.Snapshot, Log: cfg.Log, Now: cfg.Now, Step: cfg.Step,
+		StateDir: cfg.StateDir, Self: cfg.Self, Net: s.plumber, Networks: s.confs.Snapshot, Log: cfg.Log, Now: cfg.Now,
+		Step: cfg.Step,
 	})
 	if err != nil {
 		return nil, err

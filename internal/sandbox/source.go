@@ -92,13 +92,15 @@ func (s *Server) readDir(told map[string]string) {
 	}
 	for _, w := range s.all() {
 		d := w.desired()
-		if d.Source != "" && filepath.Dir(d.Source) == s.cfg.PodsDir && !want[d.Pod.UID] && !broken[d.Source] && d.Deleted == nil {
+		if d.Source != "" && filepath.Dir(d.Source) == s.cfg.PodsDir && !want[d.Pod.UID] && !broken[d.Source] &&
+			d.Deleted == nil {
 			complain(d.Source+"#end", s.end(w, nil, false))
 		}
 	}
 }
 
-// staticPods reads a manifest. The uid of a pod without one is made from its text, so that a changed pod is another one.
+// staticPods reads a manifest. The uid of a pod without one is made from its text, so that a changed pod is another
+// one.
 func staticPods(path string) ([]*v1.Pod, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -70,7 +70,8 @@ func (f *Fragment) Merge(g Fragment) {
 
 // Empty tells whether the space names nothing.
 func (s Space) Empty() bool {
-	return len(s.Links)+len(s.Addrs)+len(s.Routes)+len(s.Rules)+len(s.Neighs)+len(s.FDBs)+len(s.Sysctls)+len(s.Tables)+len(s.Qdiscs)+len(s.Joins)+len(s.Sources)+len(s.IPTables) == 0
+	return len(s.Links)+len(s.Addrs)+len(s.Routes)+len(s.Rules)+len(s.Neighs)+len(s.FDBs)+len(s.Sysctls)+len(s.Tables)+
+		len(s.Qdiscs)+len(s.Joins)+len(s.Sources)+len(s.IPTables) == 0
 }
 
 func (s *Space) merge(t Space) {

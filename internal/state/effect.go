@@ -38,8 +38,8 @@ const (
 	Announce EffectKind = "announce"
 	// WaitDAD waits until no IPv6 address of the link is tentative, at most 5 s.
 	WaitDAD EffectKind = "wait-dad"
-	// FlushConntrack forgets the tracked connections that match one of the flows: what they were translated to is no longer
-	// true.
+	// FlushConntrack forgets the tracked connections that match one of the flows: what they were translated to is no
+	// longer true.
 	FlushConntrack EffectKind = "flush-conntrack"
 )
 

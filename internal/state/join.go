@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// Join makes one wire of a tap and another link of the same space: what a guest sends through the tap leaves over the link, and
-// what arrives there is the guest's. Neither end hears of it, but for what the tap's side keeps.
+// Join makes one wire of a tap and another link of the same space: what a guest sends through the tap leaves over the
+// link, and what arrives there is the guest's. Neither end hears of it, but for what the tap's side keeps.
 type Join struct {
 	Tap  string `json:"tap"`
 	Link string `json:"link"`
 	// How is the way in which it is done; unset, the best one that the kernel can.
 	How JoinHow `json:"how,omitempty"`
-	// Own are addresses that the tap's side answers for: who asks for them is kept, and of what is sent to them DHCP, ICMPv6 and DHCPv6.
+	// Own are addresses that the tap's side answers for: who asks for them is kept, and of what is sent to them DHCP,
+	// ICMPv6 and DHCPv6.
 	Own []netip.Addr `json:"own,omitempty"`
 	// Near is a subnet all of which the tap's side answers for when the guest asks who has an address of it.
 	Near netip.Prefix `json:"near,omitzero"`
@@ -32,8 +33,8 @@ type JoinHow string
 
 // The ways.
 const (
-	// JoinPeer: eBPF hands what the guest sends to the link's other end, which is a veth's in another namespace. It costs a frame
-	// two thirds of what the others do, which are nearly alike.
+	// JoinPeer: eBPF hands what the guest sends to the link's other end, which is a veth's in another namespace. It costs
+	// a frame two thirds of what the others do, which are nearly alike.
 	JoinPeer JoinHow = "redirect-peer"
 	// JoinRedirect: eBPF sends it over the link, which may have no such end, or a queue that is not to be passed by.
 	JoinRedirect JoinHow = "redirect"

@@ -38,8 +38,8 @@ type VRFAttrs struct {
 	Table uint32 `json:"table"`
 }
 
-// VxlanAttrs are the attributes of a VXLAN device (IFLA_VXLAN_*). Only Local, within its family, and Learning can change;
-// Learning is not compared when it is unset.
+// VxlanAttrs are the attributes of a VXLAN device (IFLA_VXLAN_*). Only Local, within its family, and Learning can
+// change; Learning is not compared when it is unset.
 type VxlanAttrs struct {
 	// VNI is the network's number, 24 bits.
 	VNI uint32 `json:"vni"`

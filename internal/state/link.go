@@ -10,8 +10,8 @@ import (
 // Kind is a link's kind as rtnetlink names it (IFLA_INFO_KIND).
 type Kind string
 
-// The kinds that weft makes. The empty kind names a link that somebody else made (lo, a physical device): it is changed,
-// never created and never deleted.
+// The kinds that weft makes. The empty kind names a link that somebody else made (lo, a physical device): it is
+// changed, never created and never deleted.
 const (
 	Veth   Kind = "veth"
 	Bridge Kind = "bridge"
@@ -80,8 +80,8 @@ type Link struct {
 	Replaces bool `json:"replaces,omitempty"`
 	// Adopted lets Apply take a link of the wanted kind for the owner's that has no mark, whoever made it.
 	Adopted bool `json:"adopted,omitempty"`
-	// TxChecksum has the link's device compute the checksums of what is sent through it (ethtool's tx-checksumming); off: the
-	// kernel does.
+	// TxChecksum has the link's device compute the checksums of what is sent through it (ethtool's tx-checksumming); off:
+	// the kernel does.
 	TxChecksum *bool `json:"txChecksum,omitempty"`
 }
 

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// withLink adds a link. One that is not made here and is there already (a plugin's change to what another one makes) says
-// more about that one: what it sets counts.
+// withLink adds a link. One that is not made here and is there already (a plugin's change to what another one makes)
+// says more about that one: what it sets counts.
 func withLink(links []Link, l Link) []Link {
 	i := slices.IndexFunc(links, func(o Link) bool { return o.Name == l.Name })
 	if i < 0 || l.Kind != "" || l.From != nil {
@@ -55,7 +55,8 @@ func set[T comparable](to *T, from T) {
 	}
 }
 
-// withRoute adds a route. One that must not be there (a plugin moves it to another table) takes back what was said before.
+// withRoute adds a route. One that must not be there (a plugin moves it to another table) takes back what was said
+// before.
 func withRoute(routes []Route, r Route) []Route {
 	if r.Absent {
 		const main = 254 // RT_TABLE_MAIN

@@ -21,15 +21,15 @@ type Set struct {
 	Data     string    `json:"data,omitempty"`
 	Interval bool      `json:"interval,omitempty"`
 	Elements []Element `json:"elements,omitempty"`
-	// Exclusive, in a shared table, is the beginning of the names of sets whose elements exclude each other: where one's key is
-	// another's, or the end of another's, only one owner can have them. Apply refuses the second one, and Remove takes only
-	// elements that bear their owner's comment.
+	// Exclusive, in a shared table, is the beginning of the names of sets whose elements exclude each other: where one's
+	// key is another's, or the end of another's, only one owner can have them. Apply refuses the second one, and Remove
+	// takes only elements that bear their owner's comment.
 	Exclusive string `json:"exclusive,omitempty"`
-	// Owned, in a shared table, says that a key can pass from one owner to the next, as the name of a link does: the elements are
-	// those of whoever applied them last, and Remove takes only elements that bear their owner's comment.
+	// Owned, in a shared table, says that a key can pass from one owner to the next, as the name of a link does: the
+	// elements are those of whoever applied them last, and Remove takes only elements that bear their owner's comment.
 	Owned bool `json:"owned,omitempty"`
-	// Learns, if not zero, says that rules add elements, at most so many, which fade after a while. The plan names none of them, and
-	// nobody compares them.
+	// Learns, if not zero, says that rules add elements, at most so many, which fade after a while. The plan names none of
+	// them, and nobody compares them.
 	Learns int `json:"learns,omitempty"`
 }
 
@@ -38,12 +38,13 @@ type Element struct {
 	Key []string `json:"key"`
 	// Val is the value in a map: a verdict ("accept", "goto chain") or the parts of a data value.
 	Val []string `json:"val,omitempty"`
-	// Keeps is a statement that keeps count for this element alone, and must hold for the element to match: "limit rate over
-	// 100/second burst 5 packets" or "ct count over 10".
+	// Keeps is a statement that keeps count for this element alone, and must hold for the element to match: "limit rate
+	// over 100/second burst 5 packets" or "ct count over 10".
 	Keeps string `json:"keeps,omitempty"`
 	// Comment carries the owner's mark.
 	Comment string `json:"comment,omitempty"`
-	// Shared marks an element with several owners: Remove leaves it, and it goes with its table. Its comment is SharedComment.
+	// Shared marks an element with several owners: Remove leaves it, and it goes with its table. Its comment is
+	// SharedComment.
 	Shared bool `json:"shared,omitempty"`
 }
 

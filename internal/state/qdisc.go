@@ -23,8 +23,8 @@ type Qdisc struct {
 	Rate  uint64 `json:"rate,omitempty"`
 	Burst uint32 `json:"burst,omitempty"`
 	Limit uint32 `json:"limit,omitempty"`
-	// Peak is the rate, in bytes a second, at which the burst itself passes, and PeakBurst what of it passes at once; 0 is as
-	// fast as the link.
+	// Peak is the rate, in bytes a second, at which the burst itself passes, and PeakBurst what of it passes at once; 0 is
+	// as fast as the link.
 	Peak      uint64 `json:"peak,omitempty"`
 	PeakBurst uint32 `json:"peakBurst,omitempty"`
 	// Redirect is where an Ingress sends to.
@@ -40,5 +40,6 @@ func (q Qdisc) String() string {
 	if q.Peak != 0 {
 		peak = fmt.Sprintf(" peakrate %dbps minburst %d", q.Peak, q.PeakBurst)
 	}
-	return fmt.Sprintf("qdisc %s dev %s root rate %dbps burst %d limit %d%s", q.Kind, q.Link, q.Rate, q.Burst, q.Limit, peak)
+	return fmt.Sprintf("qdisc %s dev %s root rate %dbps burst %d limit %d%s", q.Kind, q.Link, q.Rate, q.Burst,
+		q.Limit, peak)
 }

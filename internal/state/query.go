@@ -21,19 +21,19 @@ type Query struct {
 	Main bool `json:"main,omitempty"`
 	// Neighs asks for the neighbours of a link that somebody has set: the kernel does not ask for those.
 	Neighs string `json:"neighs,omitempty"`
-	// Gateways asks for the hardware addresses of the gateways of the routes over a link; one that is not known is asked for on the
-	// wire.
+	// Gateways asks for the hardware addresses of the gateways of the routes over a link; one that is not known is asked
+	// for on the wire.
 	Gateways string `json:"gateways,omitempty"`
-	// OtherEnd asks for the other end of the veth link of that name: where it is in the other space, as far as it is there. That of
-	// a tap that is marked is the tap of the same mark.
+	// OtherEnd asks for the other end of the veth link of that name: where it is in the other space, as far as it is
+	// there. That of a tap that is marked is the tap of the same mark.
 	OtherEnd string `json:"otherEnd,omitempty"`
-	// Dropped asks whether a base chain of nft refuses what it does not accept of what is forwarded in the family "4" or "6", as
-	// Docker and firewalls have it: Answer.Value is "family table chain". With LegacyDropped before the family it is about the FORWARD
-	// chain of the older iptables, which nft does not show. Where these are in the kernel and the host has no program that reads them,
-	// Found is false and Answer.Value says so.
+	// Dropped asks whether a base chain of nft refuses what it does not accept of what is forwarded in the family "4" or
+	// "6", as Docker and firewalls have it: Answer.Value is "family table chain". With LegacyDropped before the family it
+	// is about the FORWARD chain of the older iptables, which nft does not show. Where these are in the kernel and the
+	// host has no program that reads them, Found is false and Answer.Value says so.
 	Dropped string `json:"dropped,omitempty"`
-	// Chain asks whether the node may have a chain of iptables, as nft names it: "ip filter CNI-FORWARD". Answer.Value names the kinds
-	// of iptables, as words: KindNFT where it is there, KindLegacy where only their program knows.
+	// Chain asks whether the node may have a chain of iptables, as nft names it: "ip filter CNI-FORWARD". Answer.Value
+	// names the kinds of iptables, as words: KindNFT where it is there, KindLegacy where only their program knows.
 	Chain string `json:"chain,omitempty"`
 	// Firewalld asks whether firewalld runs on the node.
 	Firewalld bool `json:"firewalld,omitempty"`

@@ -76,9 +76,9 @@ type Route struct {
 	// Absent turns the wish round: there must be no such route, whoever made it (routes that move to another table). Apply
 	// takes it away when all others are there; Remove does not bring it back.
 	Absent bool `json:"absent,omitempty"`
-	// Coexists says that other routes to the destination, of the same metric and table and over other links or gateways, may
-	// be there as well, whoever made them: each interface of a pod has its own. The kernel takes the newest one of IPv4; it
-	// shares the load between those of IPv6.
+	// Coexists says that other routes to the destination, of the same metric and table and over other links or gateways,
+	// may be there as well, whoever made them: each interface of a pod has its own. The kernel takes the newest one of
+	// IPv4; it shares the load between those of IPv6.
 	Coexists bool `json:"coexists,omitempty"`
 }
 
@@ -178,9 +178,9 @@ func (n Neigh) String() string {
 	return fmt.Sprintf("neigh %s lladdr %s dev %s", n.IP, n.MAC, n.Link)
 }
 
-// Sysctl is one setting below /proc/sys, named with slashes ("net/ipv4/ip_forward"). Those of a link that the same space
-// names need no file: net/ipv4/conf/LINK/… and net/ipv6/conf/LINK/addr_gen_mode can ride in the link's own message
-// (IFLA_AF_SPEC: IFLA_INET_CONF, IFLA_INET6_ADDR_GEN_MODE).
+// Sysctl is one setting below /proc/sys, named with slashes ("net/ipv4/ip_forward"). Those of a link that the same
+// space names need no file: net/ipv4/conf/LINK/… and net/ipv6/conf/LINK/addr_gen_mode can ride in the link's own
+// message (IFLA_AF_SPEC: IFLA_INET_CONF, IFLA_INET6_ADDR_GEN_MODE).
 type Sysctl struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`

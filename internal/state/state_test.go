@@ -24,39 +24,53 @@ func TestStrings(t *testing.T) {
 			Bridge: &BridgeAttrs{VlanFiltering: Off(), GroupFwdMask: &one},
 		},
 		"link v kind veth master br0 peer eth0@pod hairpin on isolated off": Link{
-			Name: "v", Kind: Veth, Master: "br0", Peer: &Peer{Space: Pod, Name: "eth0"}, Port: &PortAttrs{Hairpin: On(), Isolated: Off()},
+			Name: "v", Kind: Veth, Master: "br0", Peer: &Peer{Space: Pod, Name: "eth0"},
+			Port: &PortAttrs{Hairpin: On(), Isolated: Off()},
 		},
 		"link e kind macvlan up on upon ens5@host mode vepa bcqueuelen 1": Link{
-			Name: "e", Kind: Macvlan, Up: On(), Parent: &Parent{Host, "ens5"}, Macvlan: &MacvlanAttrs{Mode: "vepa", BcQueueLen: &one},
+			Name: "e", Kind: Macvlan, Up: On(), Parent: &Parent{Host, "ens5"},
+			Macvlan: &MacvlanAttrs{Mode: "vepa", BcQueueLen: &one},
 		},
-		"link e kind ipvlan upon e0@pod mode l3s": Link{Name: "e", Kind: Ipvlan, Parent: &Parent{Pod, "e0"}, Ipvlan: &IpvlanAttrs{Mode: "l3s"}},
-		"link e kind vlan upon ens5@host id 0":    Link{Name: "e", Kind: Vlan, Parent: &Parent{Host, "ens5"}, Vlan: &VlanAttrs{}},
-		"link blue kind vrf table 7":              Link{Name: "blue", Kind: VRF, VRF: &VRFAttrs{Table: 7}},
+		"link e kind ipvlan upon e0@pod mode l3s": Link{
+			Name: "e", Kind: Ipvlan, Parent: &Parent{Pod, "e0"}, Ipvlan: &IpvlanAttrs{Mode: "l3s"},
+		},
+		"link e kind vlan upon ens5@host id 0": Link{
+			Name: "e", Kind: Vlan, Parent: &Parent{Host, "ens5"}, Vlan: &VlanAttrs{},
+		},
+		"link blue kind vrf table 7": Link{Name: "blue", Kind: VRF, VRF: &VRFAttrs{Table: 7}},
 		"link e kind tun multi_queue user 7 group 8 context a:b:c": Link{
 			Name: "e", Kind: Tap, Tun: &TunAttrs{MultiQueue: true, Owner: &seven, Group: &eight, SELinux: "a:b:c"},
 		},
 		"link p master br0 vlans 1 pvid untagged, 5-6": Link{
-			Name: "p", Master: "br0", Vlans: &PortVlans{Ranges: []VlanRange{{First: 1, Last: 1, PVID: true, Untagged: true}, {First: 5, Last: 6}}},
+			Name: "p", Master: "br0", Vlans: &PortVlans{
+				Ranges: []VlanRange{{First: 1, Last: 1, PVID: true, Untagged: true}, {First: 5, Last: 6}},
+			},
 		},
-		"ip6tables table nat":                        IPTables{IPv6: true, Table: "nat"},
-		"addr 10.0.0.1/24 dev eth0":                  Addr{Link: "eth0", Prefix: prefix("10.0.0.1/24")},
-		"no addr 10.0.0.1/24 dev eth0":               Addr{Link: "eth0", Prefix: prefix("10.0.0.1/24"), Absent: true},
-		"addr 10.0.0.1/32 dev eth0 peer 10.0.0.2/32": Addr{Link: "eth0", Prefix: prefix("10.0.0.1/32"), Peer: prefix("10.0.0.2/32")},
-		"route 0.0.0.0/0 via 10.0.0.1 dev eth0":      Route{Dst: prefix("0.0.0.0/0"), Gw: addr("10.0.0.1"), Link: "eth0"},
-		"route fd00::/8 type 6":                      Route{Dst: prefix("fd00::/8"), Type: 6},
+		"ip6tables table nat":          IPTables{IPv6: true, Table: "nat"},
+		"addr 10.0.0.1/24 dev eth0":    Addr{Link: "eth0", Prefix: prefix("10.0.0.1/24")},
+		"no addr 10.0.0.1/24 dev eth0": Addr{Link: "eth0", Prefix: prefix("10.0.0.1/24"), Absent: true},
+		"addr 10.0.0.1/32 dev eth0 peer 10.0.0.2/32": Addr{
+			Link: "eth0", Prefix: prefix("10.0.0.1/32"), Peer: prefix("10.0.0.2/32"),
+		},
+		"route 0.0.0.0/0 via 10.0.0.1 dev eth0": Route{Dst: prefix("0.0.0.0/0"), Gw: addr("10.0.0.1"), Link: "eth0"},
+		"route fd00::/8 type 6":                 Route{Dst: prefix("fd00::/8"), Type: 6},
 		"route 10.0.0.0/8 dev e src 10.0.0.1 metric 7 table 9 scope 253 mtu 1280 advmss 1200 onlink": Route{
-			Dst: prefix("10.0.0.0/8"), Link: "e", Src: addr("10.0.0.1"), Metric: 7, Table: 9, Scope: &scope, MTU: 1280, AdvMSS: 1200, OnLink: true,
+			Dst: prefix("10.0.0.0/8"), Link: "e", Src: addr("10.0.0.1"), Metric: 7, Table: 9, Scope: &scope, MTU: 1280,
+			AdvMSS: 1200, OnLink: true,
 		},
 		"rule 5 inet6 from fd00::/8 to fd01::/16 iif a oif b fwmark 0x10/0xff table 7": Rule{
-			Priority: 5, IPv6: true, From: prefix("fd00::/8"), To: prefix("fd01::/16"), IIf: "a", OIf: "b", Mark: 0x10, Mask: 0xff, Table: 7,
+			Priority: 5, IPv6: true, From: prefix("fd00::/8"), To: prefix("fd01::/16"), IIf: "a", OIf: "b", Mark: 0x10,
+			Mask: 0xff, Table: 7,
 		},
 		"rule 0 table 255": Rule{Table: 255},
 		"neigh 10.0.0.2 lladdr 02:00:00:00:00:02 dev e": Neigh{Link: "e", IP: addr("10.0.0.2"), MAC: MAC{2, 0, 0, 0, 0, 2}},
 		"neigh proxy fd00::2 dev e":                     Neigh{Link: "e", IP: addr("fd00::2"), Proxy: true},
 		"sysctl net/ipv4/ip_forward = 1":                Sysctl{Name: "net/ipv4/ip_forward", Value: "1"},
-		"effect announce pod dev eth0 [10.0.0.1]":       Effect{Kind: Announce, Space: Pod, Link: "eth0", Addrs: []netip.Addr{addr("10.0.0.1")}},
-		"host: missing link a":                          Difference{Space: Host, Want: "link a"},
-		"pod: want link a up on, have link a up off":    Difference{Space: Pod, Want: "link a up on", Have: "link a up off"},
+		"effect announce pod dev eth0 [10.0.0.1]": Effect{
+			Kind: Announce, Space: Pod, Link: "eth0", Addrs: []netip.Addr{addr("10.0.0.1")},
+		},
+		"host: missing link a":                       Difference{Space: Host, Want: "link a"},
+		"pod: want link a up on, have link a up off": Difference{Space: Pod, Want: "link a up on", Have: "link a up off"},
 	} {
 		if got := value.String(); got != want {
 			t.Errorf("got  %q\nwant %q", got, want)
@@ -104,7 +118,8 @@ func TestMAC(t *testing.T) {
 // full is a space in which every list has something.
 func full(mark string) Space {
 	return Space{
-		Links: []Link{{Name: mark, Up: On(), Peer: &Peer{Pod, "p"}}}, Addrs: []Addr{{Link: mark, Prefix: prefix("10.0.0.1/8")}},
+		Links:  []Link{{Name: mark, Up: On(), Peer: &Peer{Pod, "p"}}},
+		Addrs:  []Addr{{Link: mark, Prefix: prefix("10.0.0.1/8")}},
 		Routes: []Route{{Dst: prefix("::/0"), Link: mark}}, Rules: []Rule{{Table: 7, IIf: mark}},
 		Neighs: []Neigh{{Link: mark, IP: addr("::1"), MAC: MAC{1}}}, Sysctls: []Sysctl{{Name: mark, Value: "1"}},
 		FDBs:     []FDB{{Link: mark, MAC: MAC{1}, Dst: addr("10.0.0.1")}},
@@ -121,7 +136,11 @@ func full(mark string) Space {
 func TestMergeChanges(t *testing.T) {
 	made := Link{Name: "e", Kind: Veth, MAC: MAC{1}, MTU: 1500, Up: On(), Alias: "m", Peer: &Peer{Host, "p"}}
 	ten := 10
-	f := Fragment{Pod: Space{Links: []Link{made, {Name: "o"}}, Sysctls: []Sysctl{{Name: "a", Value: "1", Shared: true}, {Name: "b", Value: "1"}}}}
+	f := Fragment{
+		Pod: Space{
+			Links: []Link{made, {Name: "o"}}, Sysctls: []Sysctl{{Name: "a", Value: "1", Shared: true}, {Name: "b", Value: "1"}},
+		},
+	}
 	before := f
 	f.Merge(Fragment{Pod: Space{
 		Links:   []Link{{Name: "e", MAC: MAC{2}, Promisc: On(), TxQLen: &ten, Master: "vrf"}, {Name: "n", MTU: 9}},
@@ -129,7 +148,10 @@ func TestMergeChanges(t *testing.T) {
 	}})
 	want := Space{
 		Links: []Link{
-			{Name: "e", Kind: Veth, MAC: MAC{2}, MTU: 1500, Up: On(), Alias: "m", Peer: &Peer{Host, "p"}, Promisc: On(), TxQLen: &ten, Master: "vrf"},
+			{
+				Name: "e", Kind: Veth, MAC: MAC{2}, MTU: 1500, Up: On(), Alias: "m", Peer: &Peer{Host, "p"}, Promisc: On(),
+				TxQLen: &ten, Master: "vrf",
+			},
 			{Name: "o"},
 			{Name: "n", MTU: 9},
 		},
@@ -186,7 +208,11 @@ func TestMergeAndEmpty(t *testing.T) {
 
 // TestFragmentSurvivesJSON: records hold fragments.
 func TestFragmentSurvivesJSON(t *testing.T) {
-	want := Fragment{Owner: "o", Host: full("a"), Pod: full("b"), Effects: []Effect{{Kind: Announce, Space: Pod, Addrs: []netip.Addr{addr("::1")}}}}
+	want := Fragment{
+		Owner: "o", Host: full("a"), Pod: full("b"), Effects: []Effect{
+			{Kind: Announce, Space: Pod, Addrs: []netip.Addr{addr("::1")}},
+		},
+	}
 	b, err := json.Marshal(want)
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package backend is for writing a mesh back end of your own, outside of weft's repository: a way in which packets get from
-// node to node, as vxlan and host-gw are. A program with it is a few lines (package agent beside this one):
+// Package backend is for writing a mesh back end of your own, outside of weft's repository: a way in which packets get
+// from node to node, as vxlan and host-gw are. A program with it is a few lines (package agent beside this one):
 //
 //	func main() { os.Exit(agent.Run("v1.0.0", myBackend())) }
 //
@@ -10,10 +10,10 @@
 //
 // # What a back end is
 //
-// A Backend is a name and pure functions. They are given what the cluster's nodes say and what the kernel answered, and say
-// which links, addresses, routes, neighbors, rules and tables should be there. They change nothing: weft makes what they
-// say, compares it with the kernel whenever either changes, repairs it, and takes it away when nobody says it any more. So
-// a back end is tested without a kernel, and cannot leak.
+// A Backend is a name and pure functions. They are given what the cluster's nodes say and what the kernel answered, and
+// say which links, addresses, routes, neighbors, rules and tables should be there. They change nothing: weft makes what
+// they say, compares it with the kernel whenever either changes, repairs it, and takes it away when nobody says it any
+// more. So a back end is tested without a kernel, and cannot leak.
 //
 // # Stability
 //
@@ -96,8 +96,8 @@ const (
 	Protocol = mesh.Protocol
 )
 
-// Data is what a node publishes for a back end over a family (4 or 6): what the other side's Backend.Publish said; empty
-// when it publishes nothing, or for another back end.
+// Data is what a node publishes for a back end over a family (4 or 6): what the other side's Backend.Publish said;
+// empty when it publishes nothing, or for another back end.
 func Data(n Node, backend string, family int) string { return mesh.Data(n, backend, family) }
 
 // On and Off are values for fields that may be unset.

@@ -19,8 +19,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestIPAMOfOriginal: Calico's own plugin stays in the runtime's directory and executes the program calico-ipam there, which is a link
-// to weft-cni: the agent gives the address, Calico's plugin makes the interface.
+// TestIPAMOfOriginal: Calico's own plugin stays in the runtime's directory and executes the program calico-ipam there,
+// which is a link to weft-cni: the agent gives the address, Calico's plugin makes the interface.
 func TestIPAMOfOriginal(t *testing.T) {
 	c := newCluster(t, map[string]string{"CALICO_IPV4POOL_VXLAN": "Always", "FELIX_IPTABLESBACKEND": "nft"})
 	c.Do(http.MethodPost, "/api/v1/namespaces", fields{"metadata": fields{"name": namespace}})
@@ -42,8 +42,10 @@ func TestIPAMOfOriginal(t *testing.T) {
 	if err := os.Symlink(filepath.Join(c.calico, "calico"), original); err != nil {
 		t.Fatal(err)
 	}
-	out, err := nettest.Try(c.nodes[0].ns, filepath.Join(nettest.Programs(t), "weft"), "install", "--cni-bin-dir", bin, "--agent-plugins")
-	if err != nil || !strings.Contains(out, "installed "+filepath.Join(bin, "calico-ipam")) || !strings.Contains(out, "kept      "+original) {
+	out, err := nettest.Try(c.nodes[0].ns, filepath.Join(nettest.Programs(t), "weft"), "install", "--cni-bin-dir", bin,
+		"--agent-plugins")
+	if err != nil || !strings.Contains(out, "installed "+filepath.Join(bin, "calico-ipam")) ||
+		!strings.Contains(out, "kept      "+original) {
 		t.Fatalf("weft install: %v\n%s", err, out)
 	}
 

@@ -93,7 +93,8 @@ func (n *node) confDir() string { return filepath.Join(n.dir, "net.d") }
 // calicos puts the runtime's configuration in place, as Calico's installer does.
 func (n *node) calicos() {
 	n.c.t.Helper()
-	text := fmt.Sprintf(`{"name":"k8s-pod-network","cniVersion":"0.3.1","plugins":[{"type":"calico","log_level":"warning","log_file_path":%q,"datastore_type":"kubernetes",
+	text := fmt.Sprintf(
+		`{"name":"k8s-pod-network","cniVersion":"0.3.1","plugins":[{"type":"calico","log_level":"warning","log_file_path":%q,"datastore_type":"kubernetes",
 		"nodename":%q,"mtu":1450,"ipam_lock_file":%q,"ipam":{"type":"calico-ipam","assign_ipv6":"%t"},"policy":{"type":"k8s"},"kubernetes":{"kubeconfig":%q}}]}`,
 		filepath.Join(n.dir, "cni.log"), n.name, filepath.Join(n.dir, "ipam.lock"), n.dual, n.c.Kubeconfig(n.c.URL, ""))
 	err := os.MkdirAll(n.confDir(), 0o755)

@@ -27,7 +27,8 @@ type stream struct {
 
 const pace = 5 * time.Millisecond
 
-// streamTo sends one flow; knocks sends each datagram as a connection of its own, which nothing that is established lets through.
+// streamTo sends one flow; knocks sends each datagram as a connection of its own, which nothing that is established
+// lets through.
 func (p *pod) streamTo(to *pod) *stream { return p.send(to, 7000, false) }
 func (p *pod) knocksAt(to *pod) *stream { return p.send(to, 7001, true) }
 

@@ -18,14 +18,16 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestTakeOver is the way of docs/calico.md, from a cluster in which Calico serves to one in which nothing of it is left.
+// TestTakeOver is the way of docs/calico.md, from a cluster in which Calico serves to one in which nothing of it is
+// left.
 func TestTakeOver(t *testing.T) {
 	for name, conf := range map[string]map[string]string{
 		"vxlan iptables-legacy": {"CALICO_IPV4POOL_VXLAN": "Always", "FELIX_IPTABLESBACKEND": "legacy"},
 		"vxlan iptables-nft":    {"CALICO_IPV4POOL_VXLAN": "Always", "FELIX_IPTABLESBACKEND": "nft"},
 		"dual nft": {
-			"CALICO_IPV4POOL_VXLAN": "Always", "CALICO_IPV6POOL_VXLAN": "Always", "CALICO_IPV6POOL_CIDR": "fd10:244::/64", "FELIX_IPV6SUPPORT": "true",
-			"IP6": "autodetect", "FELIX_IPTABLESBACKEND": "nft",
+			"CALICO_IPV4POOL_VXLAN": "Always", "CALICO_IPV6POOL_VXLAN": "Always", "CALICO_IPV6POOL_CIDR": "fd10:244::/64",
+			"FELIX_IPV6SUPPORT": "true",
+			"IP6":               "autodetect", "FELIX_IPTABLESBACKEND": "nft",
 		},
 		"subnet nft": {"CALICO_IPV4POOL_VXLAN": "CrossSubnet", "FELIX_NFTABLESMODE": "Enabled"},
 	} {
@@ -88,7 +90,10 @@ func takeOver(c *cluster) {
 	}
 	report("tunnels of Calico's are taken away")
 	late, more := n1.pod("late", fields{"app": "other"}), n2.pod("more", fields{"app": "friend"})
-	for _, pair := range [][2]*pod{{late, near}, {late, far}, {more, near}, {more, far}, {more, db}, {near, late}, {far, late}, {near, more}, {late, more}} {
+	for _, pair := range [][2]*pod{
+		{late, near}, {late, far}, {more, near}, {more, far}, {more, db}, {near, late}, {far, late}, {near, more},
+		{late, more},
+	} {
 		c.until(pair[0].name+" reaches "+pair[1].name, func() bool { return pair[0].reaches(pair[1]) })
 	}
 	if late.reaches(db) {
@@ -110,7 +115,8 @@ func takeOver(c *cluster) {
 		}
 	}
 	if denied.stop(); denied.arrived.Load() > 0 || denied.sent.Load() < 200 {
-		t.Errorf("%s: of %d datagrams that the policy denies %d arrived", denied.name, denied.sent.Load(), denied.arrived.Load())
+		t.Errorf("%s: of %d datagrams that the policy denies %d arrived", denied.name, denied.sent.Load(),
+			denied.arrived.Load())
 	}
 	db.gone(calicos[n1])
 	far.gone(calicos[n2])
@@ -137,13 +143,17 @@ func (n *node) nothingOfCalicos() {
 	if out := n.weft("clean", "--dry-run"); !strings.HasPrefix(out, "0 things") {
 		t.Errorf("%s: weft clean --dry-run:\n%s", n.name, out)
 	}
-	for _, cmd := range []string{"ip link", "ip route show table all", "iptables-legacy-save", "ip6tables-legacy-save", "iptables-nft-save", "ipset list -n", "nft list tables", "ip rule"} {
+	for _, cmd := range []string{
+		"ip link", "ip route show table all", "iptables-legacy-save", "ip6tables-legacy-save", "iptables-nft-save",
+		"ipset list -n", "nft list tables", "ip rule",
+	} {
 		out, err := nettest.Try(n.ns, strings.Fields(cmd)...)
 		if err != nil {
 			t.Logf("%s: %v", cmd, err)
 		}
 		for line := range strings.Lines(out) {
-			if strings.Contains(line, "calico") || strings.Contains(line, "cali:") || strings.Contains(line, "cali-") || strings.Contains(line, "cali40") || strings.Contains(line, "proto 80") {
+			if strings.Contains(line, "calico") || strings.Contains(line, "cali:") || strings.Contains(line, "cali-") ||
+				strings.Contains(line, "cali40") || strings.Contains(line, "proto 80") {
 				t.Errorf("%s: %s: %s", n.name, cmd, line)
 			}
 		}
@@ -216,7 +226,8 @@ func (n *node) try(args ...string) (string, error) {
 	if args[0] == "clean" {
 		args = append(args, "--state-dir", filepath.Join(n.dir, "state"))
 	}
-	cmd := exec.Command(filepath.Join(nettest.Programs(n.c.t), "weft"), append(args, "--kubeconfig", n.c.Kubeconfig(n.c.URL, ""))...)
+	cmd := exec.Command(filepath.Join(nettest.Programs(n.c.t), "weft"),
+		append(args, "--kubeconfig", n.c.Kubeconfig(n.c.URL, ""))...)
 	var out []byte
 	err := n.ns.Do(func() (err error) {
 		out, err = cmd.CombinedOutput()
@@ -230,8 +241,10 @@ func (n *node) begin() {
 	c := n.c
 	c.t.Helper()
 	file, ready := filepath.Join(n.dir, "weft.yaml"), filepath.Join(n.dir, "ready")
-	text := fmt.Sprintf("node: %s\nsocket: %s\nstateDir: %s\nreadyFile: %s\nkubernetes: {kubeconfig: %s}\nnetwork: {mode: cluster, addresses: pools}\ninstall: {confDir: %s}\n",
-		n.name, filepath.Join(n.dir, "agent.sock"), filepath.Join(n.dir, "state"), ready, c.Kubeconfig(c.URL, ""), n.confDir())
+	text := fmt.Sprintf(
+		"node: %s\nsocket: %s\nstateDir: %s\nreadyFile: %s\nkubernetes: {kubeconfig: %s}\nnetwork: {mode: cluster, addresses: pools}\ninstall: {confDir: %s}\n",
+		n.name, filepath.Join(n.dir, "agent.sock"), filepath.Join(n.dir, "state"), ready,
+		c.Kubeconfig(c.URL, ""), n.confDir())
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		c.t.Fatal(err)
 	}

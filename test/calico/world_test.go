@@ -64,9 +64,12 @@ func newCluster(t *testing.T, conf map[string]string) *cluster {
 	}
 	own(t, "/var/lib")
 	c.hub = nettest.NS(t, "hub")
-	ip(t, c.hub, "link set lo up", "link add br0 type bridge", "link set br0 up", "addr add "+hubAddr+"/24 dev br0", "addr add fd07::100/64 dev br0 nodad")
+	ip(t, c.hub, "link set lo up", "link add br0 type bridge", "link set br0 up", "addr add "+hubAddr+"/24 dev br0",
+		"addr add fd07::100/64 dev br0 nodad")
 	c.Server = apitest.Start(t, c.hub, netip.MustParseAddr(hubAddr))
-	for _, kinds := range []string{filepath.Join(c.calico, "crds", "crd.projectcalico.org_*.yaml"), "../../deploy/crds/*.yaml"} {
+	for _, kinds := range []string{
+		filepath.Join(c.calico, "crds", "crd.projectcalico.org_*.yaml"), "../../deploy/crds/*.yaml",
+	} {
 		c.defined(kinds)
 	}
 	for num := range 2 {
@@ -79,7 +82,8 @@ func newCluster(t *testing.T, conf map[string]string) *cluster {
 func own(t *testing.T, dir string) {
 	t.Helper()
 	upper, work := t.TempDir(), t.TempDir()
-	if err := syscall.Mount("overlay", dir, "overlay", 0, fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", dir, upper, work)); err != nil {
+	if err := syscall.Mount("overlay", dir, "overlay", 0,
+		fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", dir, upper, work)); err != nil {
 		nettest.Skip(t, "no overlay over "+dir+": "+err.Error())
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
@@ -135,22 +139,31 @@ func (c *cluster) node(num int, conf map[string]string) *node {
 	t := c.t
 	t.Helper()
 	name := fmt.Sprintf("n%d", num)
-	n := &node{c: c, name: name, addr: fmt.Sprintf("192.168.7.%d", num), ns: nettest.NS(t, name), dir: t.TempDir(), dual: conf["FELIX_IPV6SUPPORT"] == "true"}
+	n := &node{
+		c: c, name: name, addr: fmt.Sprintf("192.168.7.%d", num), ns: nettest.NS(t, name), dir: t.TempDir(),
+		dual: conf["FELIX_IPV6SUPPORT"] == "true",
+	}
 	addr6 := fmt.Sprintf("fd07::%d", num)
-	ip(t, c.hub, fmt.Sprintf("link add p%d type veth peer name eth0 netns %s", num, n.ns.Path()), fmt.Sprintf("link set p%d master br0 up", num))
+	ip(t, c.hub, fmt.Sprintf("link add p%d type veth peer name eth0 netns %s", num, n.ns.Path()),
+		fmt.Sprintf("link set p%d master br0 up", num))
 	t.Cleanup(func() { _, _ = nettest.Try(c.hub, "ip", "link", "del", fmt.Sprintf("p%d", num)) })
 	ip(t, n.ns, "link set lo up", "link set eth0 up", "addr add "+n.addr+"/24 dev eth0", "route add default via "+hubAddr,
 		"addr add "+addr6+"/64 dev eth0 nodad", "route add default via fd07::100")
 	nettest.Run(t, n.ns, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
 	c.Do(http.MethodPost, "/api/v1/nodes", fields{
 		"metadata": fields{"name": name, "labels": fields{"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}},
-		"status":   fields{"addresses": []fields{{"type": "InternalIP", "address": n.addr}, {"type": "InternalIP", "address": addr6}}},
+		"status": fields{
+			"addresses": []fields{{"type": "InternalIP", "address": n.addr}, {"type": "InternalIP", "address": addr6}},
+		},
 	})
 	n.env = []string{
-		"PATH=" + os.Getenv("PATH"), "DATASTORE_TYPE=kubernetes", "KUBECONFIG=" + c.Kubeconfig(c.URL, ""), "NODENAME=" + name, "CALICO_K8S_NODE_REF=" + name,
-		"CALICO_DISABLE_FILE_LOGGING=true", "CALICO_NETWORKING_BACKEND=vxlan", "CALICO_IPV4POOL_IPIP=Never", "IP=autodetect", "CLUSTER_TYPE=k8s", "CALICO_IPV4POOL_CIDR=10.244.0.0/16",
+		"PATH=" + os.Getenv("PATH"), "DATASTORE_TYPE=kubernetes", "KUBECONFIG=" + c.Kubeconfig(c.URL, ""), "NODENAME=" + name,
+		"CALICO_K8S_NODE_REF=" + name,
+		"CALICO_DISABLE_FILE_LOGGING=true", "CALICO_NETWORKING_BACKEND=vxlan", "CALICO_IPV4POOL_IPIP=Never", "IP=autodetect",
+		"CLUSTER_TYPE=k8s", "CALICO_IPV4POOL_CIDR=10.244.0.0/16",
 		"FELIX_FELIXHOSTNAME=" + name, "FELIX_DEFAULTENDPOINTTOHOSTACTION=ACCEPT", "FELIX_HEALTHENABLED=true",
-		"FELIX_USAGEREPORTINGENABLED=false", "FELIX_LOGSEVERITYSCREEN=Warning", "FELIX_LOGSEVERITYSYS=none", "FELIX_LOGFILEPATH=none", "FELIX_ENDPOINTSTATUSPATHPREFIX=none", "FELIX_XDPENABLED=false",
+		"FELIX_USAGEREPORTINGENABLED=false", "FELIX_LOGSEVERITYSCREEN=Warning", "FELIX_LOGSEVERITYSYS=none",
+		"FELIX_LOGFILEPATH=none", "FELIX_ENDPOINTSTATUSPATHPREFIX=none", "FELIX_XDPENABLED=false",
 		"FELIX_DebugSkipCTLBCleanup=true", // what it does with eBPF is not in a program without C
 	}
 	if !n.dual {
@@ -212,7 +225,10 @@ type daemon struct {
 func (n *node) start(name string, env []string, argv ...string) *daemon {
 	t := n.c.t
 	t.Helper()
-	d := &daemon{t: t, name: n.name + " " + name, cmd: exec.Command(argv[0], argv[1:]...), log: filepath.Join(n.dir, name+".log"), done: make(chan struct{})}
+	d := &daemon{
+		t: t, name: n.name + " " + name, cmd: exec.Command(argv[0], argv[1:]...), log: filepath.Join(n.dir, name+".log"),
+		done: make(chan struct{}),
+	}
 	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)

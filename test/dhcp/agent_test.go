@@ -15,7 +15,8 @@ import (
 // agent starts weft's agent.
 func (n *node) agent() *process {
 	n.t.Helper()
-	return n.start(filepath.Join(nettest.Programs(n.t), "weft-agent"), "ready\n", "agent", "--node", "n1", "--socket", n.path("agent.sock"), "--state-dir", n.path("agent"))
+	return n.start(filepath.Join(nettest.Programs(n.t), "weft-agent"), "ready\n", "agent", "--node", "n1", "--socket",
+		n.path("agent.sock"), "--state-dir", n.path("agent"))
 }
 
 // The agent keeps leases itself: no daemon. Killed and started again it goes on with them.

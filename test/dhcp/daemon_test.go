@@ -25,7 +25,8 @@ func TestFlags(t *testing.T) {
 	nettest.Run(t, nil, "mkdir", "-p", root+"/tmp")
 	nettest.Run(t, nil, "mount", "--rbind", "/tmp", root+"/tmp")
 	t.Cleanup(func() { nettest.Run(t, nil, "umount", "-l", root+"/tmp") })
-	d := n.start(weft, "serving leases", "dhcp", "daemon", "-hostprefix", root, "-socketpath", n.path("dhcp.sock"), "-pidfile", n.path("pid"),
+	d := n.start(weft, "serving leases", "dhcp", "daemon", "-hostprefix", root, "-socketpath", n.path("dhcp.sock"),
+		"-pidfile", n.path("pid"),
 		"-statedir", n.path("state"), "-broadcast", "-timeout=2s", "--resendmax", "1s", "-resendtimeout", "3s")
 	if b, err := os.ReadFile(n.path("pid")); err != nil || string(b) != strconv.Itoa(d.cmd.Process.Pid) {
 		t.Errorf("pid file: %q, %v", b, err)
@@ -50,9 +51,15 @@ func TestBadFlags(t *testing.T) {
 		code int
 		text string
 	}{
-		"-pidfile pid":                      {2, `weft: wrong usage: -pidfile "pid" is not absolute` + "\nhint: write the path from the root\n"},
-		"-timeout 0":                        {2, "weft: wrong usage: -timeout 0s is not above 0\nhint: a duration, for example 10s\n"},
-		"-resendmax -1s":                    {2, "weft: wrong usage: -resendmax -1s is not above 0\nhint: a duration, for example 10s\n"},
+		"-pidfile pid": {
+			2, `weft: wrong usage: -pidfile "pid" is not absolute` + "\nhint: write the path from the root\n",
+		},
+		"-timeout 0": {
+			2, "weft: wrong usage: -timeout 0s is not above 0\nhint: a duration, for example 10s\n",
+		},
+		"-resendmax -1s": {
+			2, "weft: wrong usage: -resendmax -1s is not above 0\nhint: a duration, for example 10s\n",
+		},
 		"-resendtimeout soon":               {2, `invalid value "soon" for flag -resendtimeout`},
 		"-strange":                          {2, "flag provided but not defined: -strange"},
 		"more":                              {2, `argument "more" is not understood`},
@@ -83,7 +90,8 @@ func TestSocketOfSystemd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close(); _ = l.Close() }()
-	cmd := exec.Command("sh", "-c", `LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" dhcp daemon -socketpath /nowhere -statedir "$1"`, weft, n.path("state"))
+	cmd := exec.Command("sh", "-c", `LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" dhcp daemon -socketpath /nowhere -statedir "$1"`,
+		weft, n.path("state"))
 	cmd.ExtraFiles = []*os.File{file}
 	n.run(cmd, "serving leases")
 	ns := n.pod(true)
@@ -91,7 +99,9 @@ func TestSocketOfSystemd(t *testing.T) {
 	n.must(bin, "dhcp", "ADD", conf, "c1", ns)
 	n.must(bin, "dhcp", "DEL", conf, "c1", ns)
 	n.returned("DEL")
-	for state, want := range map[string]string{n.path("state"): "another process keeps it", n.path("other"): "another daemon answers there"} {
+	for state, want := range map[string]string{
+		n.path("state"): "another process keeps it", n.path("other"): "another daemon answers there",
+	} {
 		out, err := exec.Command(weft, "dhcp", "daemon", "-socketpath", n.socket(), "-statedir", state).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), want) {
 			t.Errorf("a second daemon: %v\n%s", err, out)

@@ -41,7 +41,8 @@ func TestPluginsAndDaemons(t *testing.T) {
 				if err := json.Unmarshal([]byte(result), &r); err != nil {
 					t.Fatal(err)
 				}
-				if r.CNIVersion != version || len(r.IPs) != 1 || !strings.HasPrefix(r.IPs[0].Address, "10.9.0.") || r.IPs[0].Gateway != "10.9.0.1" ||
+				if r.CNIVersion != version || len(r.IPs) != 1 || !strings.HasPrefix(r.IPs[0].Address, "10.9.0.") ||
+					r.IPs[0].Gateway != "10.9.0.1" ||
 					len(r.Routes) != 1 || r.Routes[0].Dst != "0.0.0.0/0" || r.Routes[0].GW != "10.9.0.1" {
 					t.Errorf("result %s", result)
 				}

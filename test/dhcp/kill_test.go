@@ -86,8 +86,10 @@ func TestCallerGone(t *testing.T) {
 	nettest.Run(t, ns, "ip", "link", "set", "other", "up")
 	bin := filepath.Join(nettest.Programs(t), "cni")
 	begin := time.Now()
-	out, err := nettest.Try(n.ns, "timeout", "-s", "KILL", "0.5", "env", "CNI_COMMAND=ADD", "CNI_CONTAINERID=c1", "CNI_IFNAME=eth0",
-		"CNI_PATH="+bin, "CNI_NETNS="+ns.Path(), "sh", "-c", "echo '"+n.conf("1.0.0", "dhcp", "")+"' | exec "+filepath.Join(bin, "dhcp"))
+	out, err := nettest.Try(n.ns, "timeout", "-s", "KILL", "0.5", "env", "CNI_COMMAND=ADD", "CNI_CONTAINERID=c1",
+		"CNI_IFNAME=eth0",
+		"CNI_PATH="+bin, "CNI_NETNS="+ns.Path(), "sh", "-c",
+		"echo '"+n.conf("1.0.0", "dhcp", "")+"' | exec "+filepath.Join(bin, "dhcp"))
 	if err == nil {
 		t.Fatalf("ADD: %s", out)
 	}

@@ -71,7 +71,8 @@ func newNode(t *testing.T) *node {
 			t.Logf("log:\n%s", log[max(0, len(log)-6000):])
 		}
 	})
-	n.start("dnsmasq", "started", "--no-daemon", "--conf-file=/dev/null", "--port=0", "--interface=dbr0", "--bind-interfaces",
+	n.start("dnsmasq", "started", "--no-daemon", "--conf-file=/dev/null", "--port=0", "--interface=dbr0",
+		"--bind-interfaces",
 		"--no-ping", "--dhcp-leasefile="+n.leases, "--pid-file=", "--user=root", "--log-facility=-",
 		"--dhcp-range=10.9.0.50,10.9.0.99,255.255.255.0,2m", "--dhcp-range=fd00:9::50,fd00:9::99,64,2m",
 		"--dhcp-option=option:T1,3", "--dhcp-option=option:T2,60", "--dhcp-option=option:dns-server,10.9.0.53")
@@ -159,9 +160,11 @@ func (n *node) daemon(who string) *process {
 	args := []string{"daemon", "-socketpath", n.socket(), "-timeout", "3s", "-resendmax", "1s", "-resendtimeout", "6s"}
 	switch who {
 	case "weft":
-		return n.start(filepath.Join(nettest.Programs(n.t), "weft"), "serving leases", append(append([]string{"dhcp"}, args...), "-statedir", n.path("state"))...)
+		return n.start(filepath.Join(nettest.Programs(n.t), "weft"), "serving leases",
+			append(append([]string{"dhcp"}, args...), "-statedir", n.path("state"))...)
 	case "weft-plugin":
-		return n.start(filepath.Join(nettest.Programs(n.t), "cni", "dhcp"), "serving leases", append(args, "-statedir", n.path("state"))...)
+		return n.start(filepath.Join(nettest.Programs(n.t), "cni", "dhcp"), "serving leases",
+			append(args, "-statedir", n.path("state"))...)
 	}
 	p := n.start(filepath.Join(peers(n.t), "dhcp"), "", args...)
 	n.until("the reference daemon listens", func() bool { _, err := os.Stat(n.socket()); return err == nil })
@@ -199,7 +202,8 @@ func (n *node) conf(version, typ, keys string) string {
 	if keys != "" {
 		keys += ","
 	}
-	return fmt.Sprintf(`{"cniVersion":%q,"name":"net","type":%q,%s"ipam":{"type":"dhcp","daemonSocketPath":%q}}`, version, typ, keys, n.socket())
+	return fmt.Sprintf(`{"cniVersion":%q,"name":"net","type":%q,%s"ipam":{"type":"dhcp","daemonSocketPath":%q}}`, version,
+		typ, keys, n.socket())
 }
 
 // call executes a plugin in a CNI binary directory.

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// An agent whose disk is full refuses ADDs and leaves nothing of them; what is attached is still detached and forgotten.
+// An agent whose disk is full refuses ADDs and leaves nothing of them; what is attached is still detached and
+// forgotten.
 func TestAgentOnFullDisk(t *testing.T) {
 	w := newWorld(t)
 	conf := w.lists()["bridge"]

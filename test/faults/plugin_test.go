@@ -47,7 +47,9 @@ func newWorld(t testing.TB) *world {
 		}
 	}
 	dir := t.TempDir()
-	w := &world{t: t, bin: dir + "/bin", data: dir + "/data", journal: dir + "/journal", marks: dir + "/marks", nets: dir + "/netns"}
+	w := &world{
+		t: t, bin: dir + "/bin", data: dir + "/data", journal: dir + "/journal", marks: dir + "/marks", nets: dir + "/netns",
+	}
 	for _, d := range []string{w.bin, w.data, w.marks} {
 		if err := os.Mkdir(d, 0o755); err != nil {
 			t.Fatal(err)
@@ -70,7 +72,8 @@ func (w *world) dirs() []string { return []string{w.data, w.journal, w.marks} }
 
 // conf is a configuration of one of weft's interface plugins, with everything that leaves something behind.
 func (w *world) conf(typ string) string {
-	return fmt.Sprintf(`{"cniVersion":"1.1.0","name":"faulty","type":%q,"bridge":"wbr0","isDefaultGateway":true,"ipMasq":true,
+	return fmt.Sprintf(
+		`{"cniVersion":"1.1.0","name":"faulty","type":%q,"bridge":"wbr0","isDefaultGateway":true,"ipMasq":true,
 "ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.77.0.0/24"}],[{"subnet":"fd77::/112"}]],"routes":[{"dst":"0.0.0.0/0"}]}}`, typ, w.data)
 }
 

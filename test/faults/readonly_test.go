@@ -18,8 +18,9 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// fragile makes dir a file system of its own that the kernel makes read-only, whatever is open there, as soon as it meets an error in it: a
-// remount would be refused while an agent has files open. It returns how to break it, and how to have it mended while nobody uses it.
+// fragile makes dir a file system of its own that the kernel makes read-only, whatever is open there, as soon as it
+// meets an error in it: a remount would be refused while an agent has files open. It returns how to break it, and how
+// to have it mended while nobody uses it.
 func fragile(t testing.TB, dir string) (breakIt, mend func()) {
 	t.Helper()
 	image := filepath.Join(t.TempDir(), "image")
@@ -77,7 +78,8 @@ func (a *agent) refuse(t testing.TB) (allow func()) {
 	t.Helper()
 	const writes = "pwrite64,fdatasync,fsync,ftruncate"
 	pid := a.cmd.Process.Pid
-	cmd := exec.Command("strace", "-f", "-q", "-o", "/dev/null", "-e", "trace="+writes, "-e", "inject="+writes+":error=EROFS", "-P", filepath.Join(a.dir, "ledger.db"), "-p", strconv.Itoa(pid))
+	cmd := exec.Command("strace", "-f", "-q", "-o", "/dev/null", "-e", "trace="+writes, "-e",
+		"inject="+writes+":error=EROFS", "-P", filepath.Join(a.dir, "ledger.db"), "-p", strconv.Itoa(pid))
 	if err := cmd.Start(); err != nil {
 		nettest.Skip(t, "strace does not work here: "+err.Error())
 	}
@@ -100,8 +102,8 @@ func (a *agent) refuse(t testing.TB) (allow func()) {
 	}
 }
 
-// An agent whose state directory becomes read-only under it refuses ADDs and leaves nothing of them; what is attached goes on, and all is
-// done that was not when the directory can be written again.
+// An agent whose state directory becomes read-only under it refuses ADDs and leaves nothing of them; what is attached
+// goes on, and all is done that was not when the directory can be written again.
 func TestAgentWhoseStateBecomesReadOnly(t *testing.T) {
 	t.Run("until its file system is mended", func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "state")
@@ -150,7 +152,8 @@ func stateBecomesReadOnly(t *testing.T, dir string, freeze func(*agent) func()) 
 		if !ok {
 			t.Fatal("the agent died")
 		}
-		if r.Code != int(model.CodeIO) || !strings.Contains(r.Err, dir) || !strings.Contains(r.Err, syscall.EROFS.Error()) || r.Hint == "" {
+		if r.Code != int(model.CodeIO) || !strings.Contains(r.Err, dir) || !strings.Contains(r.Err, syscall.EROFS.Error()) ||
+			r.Hint == "" {
 			t.Fatalf("ADD: code %d, %q, hint %q", r.Code, r.Err, r.Hint)
 		}
 		same(t, "ADD with a read-only state", attached, w.dirs()...)

@@ -213,7 +213,8 @@ func TestPluginWithoutRoomForItsJournal(t *testing.T) {
 	_ = os.WriteFile(w.journal+"/filler", make([]byte, 1<<21), 0o600) // as much as there is room for
 	full := look(t, w.dirs()...)
 	p := w.pod()
-	if o := w.call("ADD", conf, p, fault{}); o.err == nil || !strings.Contains(o.stdout, `"code": 5`) || !strings.Contains(o.stdout, "WEFT_JOURNAL_DIR") {
+	if o := w.call("ADD", conf, p, fault{}); o.err == nil || !strings.Contains(o.stdout, `"code": 5`) ||
+		!strings.Contains(o.stdout, "WEFT_JOURNAL_DIR") {
 		t.Errorf("ADD on a full disk: %s", o.stdout)
 	}
 	same(t, "ADD on a full disk", full, w.dirs()...)

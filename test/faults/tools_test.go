@@ -36,7 +36,8 @@ func unique(t testing.TB, pods []*pod) {
 				Scope string `json:"scope"`
 			} `json:"addr_info"`
 		}
-		if err := json.Unmarshal([]byte(nettest.Run(t, p.ns, "ip", "-j", "addr", "show", "dev", "eth0")), &links); err != nil {
+		if err := json.Unmarshal([]byte(nettest.Run(t, p.ns, "ip", "-j", "addr", "show", "dev", "eth0")),
+			&links); err != nil {
 			t.Fatal(err)
 		}
 		n := 0

@@ -167,7 +167,8 @@ func takeOver(t *testing.T, backend string) {
 	for _, kind := range []string{weft, real, weft} {
 		become(kind)
 	}
-	if backend == "wireguard" { // flannel's own deletes the device when it ends and when it starts, and packets are lost with it
+	if backend == "wireguard" {
+		// flannel's own deletes the device when it ends and when it starts, and packets are lost with it
 		flow.close()
 		flow = c.connect(a, b)
 		become(weft)
@@ -222,7 +223,8 @@ func TestMoved(t *testing.T) {
 	}
 	c.reach(a, b)
 	before := slices.Sorted(maps.Keys(c.leases(e)))
-	ip(t, a.ns, "addr del "+a.addr()+"/24 dev eth0", "addr add 192.168.7.51/24 dev eth0", "route replace default via "+hubAddr)
+	ip(t, a.ns, "addr del "+a.addr()+"/24 dev eth0", "addr add 192.168.7.51/24 dev eth0",
+		"route replace default via "+hubAddr)
 	c.until("the peer knows", func() bool {
 		return strings.Contains(nettest.Run(t, b.ns, "bridge", "fdb", "show", "dev", "flannel.1"), "dst 192.168.7.51")
 	})

@@ -114,7 +114,9 @@ func (f *flow) end() {
 		f.c.t.Fatal(err)
 	}
 	var info *unix.TCPInfo
-	if e := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) }); e != nil || err != nil {
+	if e := raw.Control(func(fd uintptr) {
+		info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	}); e != nil || err != nil {
 		f.c.t.Fatal(e, err)
 	}
 	f.close()
@@ -158,7 +160,9 @@ func (n *node) device(backend string) string {
 		words = append(words, regexp.MustCompile(e).FindString(out))
 	}
 	out = nettest.Run(n.c.t, n.ns, "ip", "-o", "-d", "link", "show", "dev", name)
-	for _, e := range []string{index, `link/\S+ \S+`, `mtu \d+`, `vxlan id \d+ local \S+`, `dstport \d+`, `ipip remote \S+ local \S+`, `wireguard`} {
+	for _, e := range []string{
+		index, `link/\S+ \S+`, `mtu \d+`, `vxlan id \d+ local \S+`, `dstport \d+`, `ipip remote \S+ local \S+`, `wireguard`,
+	} {
 		words = append(words, regexp.MustCompile(e).FindString(out))
 	}
 	return strings.Join(words, ", ")

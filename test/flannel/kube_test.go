@@ -33,7 +33,10 @@ func (s *kubed) on(t *testing.T, server *apitest.Server, conf string, more ...st
 	if err := os.WriteFile(path, []byte(conf), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s.args = append([]string{"--kube-subnet-mgr", "--ip-masq", "--kubeconfig-file=" + server.Kubeconfig(server.URL, ""), "--net-config-path=" + path}, more...)
+	s.args = append([]string{
+		"--kube-subnet-mgr", "--ip-masq", "--kubeconfig-file=" + server.Kubeconfig(server.URL, ""),
+		"--net-config-path=" + path,
+	}, more...)
 	s.netConf = path
 	s.env = func(name string) []string { return []string{"NODE_NAME=" + name} }
 	t.Cleanup(func() {
@@ -153,7 +156,9 @@ func (s *kubed) takeOver(backend string) {
 // annotated: what a node says of itself, under any prefix, and what administrators say of it.
 func (s *kubed) annotated(string) {
 	s.args = append(s.args, "--kube-annotation-prefix=example.com/net")
-	a := s.node(1, fields{"example.com/net-public-ip-overwrite": "203.0.113.9", "flannel.alpha.coreos.com/public-ip": "junk"})
+	a := s.node(1, fields{
+		"example.com/net-public-ip-overwrite": "203.0.113.9", "flannel.alpha.coreos.com/public-ip": "junk",
+	})
 	b := s.node(2, nil)
 	s.node(3, nil) // takes no part
 	a.start(weft)
@@ -167,10 +172,14 @@ func (s *kubed) annotated(string) {
 		return out + condition
 	}
 	const up = "False, FlannelIsUp, Flannel is running on this node"
-	for n, want := range map[*node]string{a: "true vxlan 203.0.113.9 fd07::1 " + up, b: "true vxlan 192.168.7.2 fd07::2 " + up} {
+	for n, want := range map[*node]string{
+		a: "true vxlan 203.0.113.9 fd07::1 " + up, b: "true vxlan 192.168.7.2 fd07::2 " + up,
+	} {
 		s.until(n.name+" says "+want, func() bool { return said(n) == want })
 	}
-	s.server.Do(http.MethodPatch, "/api/v1/nodes/"+b.name, fields{"metadata": fields{"annotations": fields{p + "backend-data": nil, p + "public-ip": "192.0.2.1"}}})
+	s.server.Do(http.MethodPatch, "/api/v1/nodes/"+b.name, fields{
+		"metadata": fields{"annotations": fields{p + "backend-data": nil, p + "public-ip": "192.0.2.1"}},
+	})
 	s.until("what somebody took away is written again", func() bool {
 		all, _ := s.said(b)
 		return strings.Contains(all[p+"backend-data"], "VtepMAC") && all[p+"public-ip"] == "192.168.7.2"
@@ -181,8 +190,8 @@ func (s *kubed) annotated(string) {
 	})
 }
 
-// away: nothing is torn down while the API server is away, also not by a daemon that starts, and a daemon that starts then
-// is ready when the server is back.
+// away: nothing is torn down while the API server is away, also not by a daemon that starts, and a daemon that starts
+// then is ready when the server is back.
 func (s *kubed) away(string) {
 	a, b := s.node(1, nil), s.node(2, nil)
 	a.start(weft)
@@ -214,13 +223,28 @@ func (s *kubed) bad(string) {
 		conf, words string
 		more, env   []string
 	}{
-		{`{"Network": "10.9.0.0/16", "Backend": {"Type": "vxlan"}}`, "node n1: its podCIDR 10.5.1.0/24 is not in the network 10.9.0.0/16", nil, nil},
+		{
+			`{"Network": "10.9.0.0/16", "Backend": {"Type": "vxlan"}}`,
+			"node n1: its podCIDR 10.5.1.0/24 is not in the network 10.9.0.0/16", nil, nil,
+		},
 		{`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlam"}}`, `Backend.Type "vxlam" is not known`, nil, nil},
 		{`{"Network": "10.5.0.0/16", "Backend": {"Type": "ipsec"}}`, `Backend.Type "ipsec" is not supported`, nil, nil},
-		{`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`, "no interface to the other nodes: --iface eth7: there is no interface of that name", []string{"--iface=eth7"}, nil},
-		{`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`, "--net-config-path: open " + nowhere, []string{"--net-config-path=" + nowhere}, nil},
-		{`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`, "kubernetes.kubeconfig \"" + nowhere, []string{"--kubeconfig-file=" + nowhere}, nil},
-		{`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`, `NODE_NAME, POD_NAME "p" and POD_NAMESPACE "" do not name the node`, nil, []string{"POD_NAME=p"}},
+		{
+			`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`,
+			"no interface to the other nodes: --iface eth7: there is no interface of that name", []string{"--iface=eth7"}, nil,
+		},
+		{
+			`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`, "--net-config-path: open " + nowhere,
+			[]string{"--net-config-path=" + nowhere}, nil,
+		},
+		{
+			`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`, "kubernetes.kubeconfig \"" + nowhere,
+			[]string{"--kubeconfig-file=" + nowhere}, nil,
+		},
+		{
+			`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`,
+			`NODE_NAME, POD_NAME "p" and POD_NAMESPACE "" do not name the node`, nil, []string{"POD_NAME=p"},
+		},
 	} {
 		if err := os.WriteFile(s.netConf, []byte(tt.conf), 0o644); err != nil {
 			s.t.Fatal(err)

@@ -10,15 +10,17 @@ import (
 	"time"
 )
 
-// TestRenumbered: a node whose address is replaced, in the ways in which people and DHCP clients do that, publishes the new
-// one and says so. The connection to etcd was made from the old address.
+// TestRenumbered: a node whose address is replaced, in the ways in which people and DHCP clients do that, publishes the
+// new one and says so. The connection to etcd was made from the old address.
 func TestRenumbered(t *testing.T) {
 	const old, now = "192.168.7.1", "192.168.7.51"
 	back := "route replace default via " + hubAddr
 	for name, how := range map[string][]string{
 		"taken and given": {"addr del " + old + "/24 dev eth0", "addr add " + now + "/24 dev eth0", back},
 		// The kernel takes the second address along with the first.
-		"given beside it, and again": {"addr add " + now + "/24 dev eth0", "addr del " + old + "/24 dev eth0", "addr add " + now + "/24 dev eth0", back},
+		"given beside it, and again": {
+			"addr add " + now + "/24 dev eth0", "addr del " + old + "/24 dev eth0", "addr add " + now + "/24 dev eth0", back,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, e := leased(t, `{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`)
@@ -50,8 +52,8 @@ func TestRenumbered(t *testing.T) {
 	}
 }
 
-// renumbered: a node whose address is replaced says so to the API server at once, and goes on to follow the nodes. A connection from
-// the old address would be found dead by its keepalive, after 45 seconds.
+// renumbered: a node whose address is replaced says so to the API server at once, and goes on to follow the nodes. A
+// connection from the old address would be found dead by its keepalive, after 45 seconds.
 func (s *kubed) renumbered(string) {
 	const old, now, soon = "192.168.7.1", "192.168.7.51", 25 * time.Second
 	a, b := s.node(1, nil), s.node(2, nil)
@@ -76,9 +78,9 @@ func (s *kubed) renumbered(string) {
 	}
 }
 
-// TestWithoutIPv4: flannel's own daemon takes any lease without an IPv4 address for its own, but not that of a node with
-// weft's: neither when it comes to one, nor when it is started again beside one. (It makes no way to other nodes' pods there:
-// it wants IPv4 data in their leases, its own kind's too.)
+// TestWithoutIPv4: flannel's own daemon takes any lease without an IPv4 address for its own, but not that of a node
+// with weft's: neither when it comes to one, nor when it is started again beside one. (It makes no way to other nodes'
+// pods there: it wants IPv4 data in their leases, its own kind's too.)
 func TestWithoutIPv4(t *testing.T) {
 	needReal(t)
 	const conf = `{"EnableIPv4": false, "EnableIPv6": true, "IPv6Network": "fd05::/56", "Backend": {"Type": "vxlan"}}`

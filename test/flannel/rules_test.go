@@ -39,11 +39,12 @@ func (n *node) nft(family, table string) string {
 	return out
 }
 
-// TestRules: the rules are flannel's own, are there once, come back when somebody takes them away, and leave when they are
-// not wanted any more.
+// TestRules: the rules are flannel's own, are there once, come back when somebody takes them away, and leave when they
+// are not wanted any more.
 func TestRules(t *testing.T) {
 	needReal(t)
-	const iptables, changed = `{"Network": "10.5.0.0/16", "Backend": {"Type": "host-gw"}}`, `{"Network": "10.6.0.0/16", "Backend": {"Type": "host-gw"}}`
+	const iptables, changed = `{"Network": "10.5.0.0/16", "Backend": {"Type": "host-gw"}}`,
+		`{"Network": "10.6.0.0/16", "Backend": {"Type": "host-gw"}}`
 	const nftables = `{"Network": "10.5.0.0/16", "EnableNFTables": true, "Backend": {"Type": "host-gw"}}`
 	c, e := leased(t, iptables)
 	a := c.node(1)
@@ -80,7 +81,10 @@ func TestRules(t *testing.T) {
 	}
 	c.until("tables", func() bool { return strings.Contains(a.nft("ip", "flannel-ipv4"), "masquerade fully-random") })
 	tables := a.nft("ip", "flannel-ipv4")
-	for _, line := range []string{"meta mark & 0x00004000 == 0x00004000 return", "ip saddr != 10.5.0.0/16 ip daddr " + a.env.Subnet.Masked().String() + " return"} {
+	for _, line := range []string{
+		"meta mark & 0x00004000 == 0x00004000 return", "ip saddr != 10.5.0.0/16 ip daddr " +
+			a.env.Subnet.Masked().String() + " return",
+	} {
 		if !strings.Contains(tables, line) {
 			t.Errorf("no %q in\n%s", line, tables)
 		}
@@ -88,7 +92,8 @@ func TestRules(t *testing.T) {
 	nettest.Run(t, a.ns, "nft", "flush", "ruleset")
 	c.until("the tables again", func() bool { return a.nft("ip", "flannel-ipv4") == tables })
 	again(weft, "--ip-masq-fully-random-disable", "--iptables-forward-rules=false")
-	if now := a.nft("ip", "flannel-ipv4"); strings.Contains(now, "fully-random") || strings.Contains(now, "chain forward") || !strings.Contains(now, "masquerade") {
+	if now := a.nft("ip", "flannel-ipv4"); strings.Contains(now, "fully-random") ||
+		strings.Contains(now, "chain forward") || !strings.Contains(now, "masquerade") {
 		t.Errorf("not as the flags say:\n%s", now)
 	}
 
@@ -116,7 +121,8 @@ func TestRules(t *testing.T) {
 	}
 	has := func(cidr string) func() bool {
 		return func() bool {
-			return slices.Contains(a.flannels(false), `nat -A FLANNEL-POSTRTG -s 10.5.0.0/16 -d `+cidr+` -m comment --comment "flanneld masq" -j RETURN`)
+			return slices.Contains(a.flannels(false), `nat -A FLANNEL-POSTRTG -s 10.5.0.0/16 -d `+cidr+
+				` -m comment --comment "flanneld masq" -j RETURN`)
 		}
 	}
 	write("nonMasqueradeCIDRs: [10.99.0.0/16, 'fd99::/64']\nresyncInterval: 1s\n")

@@ -67,7 +67,8 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{t: t, hub: nettest.NS(t, "hub"), nodes: map[string]*node{}, env: func(string) []string { return nil }}
-	ip(t, c.hub, "link set lo up", "link add br0 type bridge", "link set br0 up", "addr add "+hubAddr+"/24 dev br0", "addr add fd07::100/64 dev br0 nodad")
+	ip(t, c.hub, "link set lo up", "link add br0 type bridge", "link set br0 up", "addr add "+hubAddr+"/24 dev br0",
+		"addr add fd07::100/64 dev br0 nodad")
 	return c
 }
 
@@ -94,11 +95,18 @@ func ip(t testing.TB, ns *netns.NS, lines ...string) {
 func (c *cluster) node(num int) *node {
 	c.t.Helper()
 	name := fmt.Sprintf("n%d", num)
-	n := &node{c: c, name: name, num: num, ns: nettest.NS(c.t, name), pod: nettest.NS(c.t, name+"-pod"), dir: c.t.TempDir()}
-	ip(c.t, c.hub, fmt.Sprintf("link add p%d address 02:00:00:00:ff:%02x type veth peer name eth0 address 02:00:00:00:00:%02x netns %s", num, num, num, n.ns.Path()),
+	n := &node{
+		c: c, name: name, num: num, ns: nettest.NS(c.t, name), pod: nettest.NS(c.t, name+"-pod"), dir: c.t.TempDir(),
+	}
+	ip(
+		c.t, c.hub,
+		fmt.Sprintf("link add p%d address 02:00:00:00:ff:%02x type veth peer name eth0 address 02:00:00:00:00:%02x netns %s",
+			num, num, num, n.ns.Path()),
 		fmt.Sprintf("link set p%d master br0 up", num))
-	c.t.Cleanup(func() { _, _ = nettest.Try(c.hub, "ip", "link", "del", fmt.Sprintf("p%d", num)) }) // its other end's namespace may take a while
-	ip(c.t, n.ns, "link set lo up", "link set eth0 up", "addr add "+n.addr()+"/24 dev eth0", fmt.Sprintf("addr add fd07::%d/64 dev eth0 nodad", num),
+	// its other end's namespace may take a while
+	c.t.Cleanup(func() { _, _ = nettest.Try(c.hub, "ip", "link", "del", fmt.Sprintf("p%d", num)) })
+	ip(c.t, n.ns, "link set lo up", "link set eth0 up", "addr add "+n.addr()+"/24 dev eth0",
+		fmt.Sprintf("addr add fd07::%d/64 dev eth0 nodad", num),
 		"route add default via "+hubAddr, "route add default via fd07::100")
 	// As kubelet and others have it; flannel's own daemon leaves it to them.
 	nettest.Run(c.t, n.ns, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
@@ -150,14 +158,17 @@ func (n *node) launch(kind string, more ...string) {
 	argv = append(argv, n.c.args...)
 	argv = append(argv, "-subnet-file="+n.subnetFile())
 	argv = append(argv, more...)
-	p := &process{kind: kind, cmd: exec.Command(argv[0], argv[1:]...), log: filepath.Join(n.dir, "log"), done: make(chan struct{})}
+	p := &process{
+		kind: kind, cmd: exec.Command(argv[0], argv[1:]...), log: filepath.Join(n.dir, "log"), done: make(chan struct{}),
+	}
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = log.Close() }()
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "WIREGUARD_KEY_FILE=" + filepath.Join(n.dir, "wgkey")}, n.c.env(n.name)...)
+	p.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "WIREGUARD_KEY_FILE=" + filepath.Join(n.dir, "wgkey")},
+		n.c.env(n.name)...)
 	if err := n.ns.Do(p.cmd.Start); err != nil {
 		t.Fatal(err)
 	}
@@ -221,8 +232,11 @@ func (n *node) stop() {
 func (n *node) podded() {
 	t := n.c.t
 	t.Helper()
-	ip(t, n.ns, fmt.Sprintf("link add cni0 mtu %d address 02:00:00:00:01:%02x type veth peer name eth0 mtu %d address 02:00:00:00:02:%02x netns %s",
-		n.env.MTU, n.num, n.env.MTU, n.num, n.pod.Path()), "link set cni0 up")
+	ip(
+		t, n.ns,
+		fmt.Sprintf(
+			"link add cni0 mtu %d address 02:00:00:00:01:%02x type veth peer name eth0 mtu %d address 02:00:00:00:02:%02x netns %s",
+			n.env.MTU, n.num, n.env.MTU, n.num, n.pod.Path()), "link set cni0 up")
 	ip(t, n.pod, "link set lo up", "link set eth0 up")
 	for _, p := range []netip.Prefix{n.env.Subnet, n.env.IPv6Subnet} {
 		if !p.IsValid() {
@@ -233,7 +247,8 @@ func (n *node) podded() {
 			opts = " nodad"
 		}
 		ip(t, n.ns, "addr add "+p.String()+" dev cni0"+opts)
-		ip(t, n.pod, "addr add "+netip.PrefixFrom(p.Addr().Next(), p.Bits()).String()+" dev eth0"+opts, "route add default via "+p.Addr().String())
+		ip(t, n.pod, "addr add "+netip.PrefixFrom(p.Addr().Next(), p.Bits()).String()+" dev eth0"+opts,
+			"route add default via "+p.Addr().String())
 	}
 }
 

@@ -49,7 +49,8 @@ func lease(i *net.Interface, script string) error {
 	}
 	duid := append([]byte{0, 3, 0, 1}, i.HardwareAddr...)
 	own := append(option(clientID, duid), option(elapsed, []byte{0, 0})...)
-	offer, err := ask(conn, i, append(append([]byte{solicit}, id...), append(own, option(iana, make([]byte, 12))...)...), advertise)
+	offer, err := ask(conn, i, append(append([]byte{solicit}, id...), append(own, option(iana, make([]byte, 12))...)...),
+		advertise)
 	if err != nil {
 		return err
 	}
@@ -87,7 +88,9 @@ func believe(i *net.Interface, script string, has map[uint16][]byte) error {
 
 // ask sends a message and awaits the answer to it.
 func ask(conn *net.UDPConn, i *net.Interface, message []byte, want byte) ([]byte, error) {
-	if _, err := conn.WriteToUDP(message, &net.UDPAddr{IP: net.ParseIP("ff02::1:2"), Port: 547, Zone: i.Name}); err != nil {
+	if _, err := conn.WriteToUDP(message, &net.UDPAddr{
+		IP: net.ParseIP("ff02::1:2"), Port: 547, Zone: i.Name,
+	}); err != nil {
 		return nil, err
 	}
 	if err := conn.SetReadDeadline(time.Now().Add(3 * time.Second)); err != nil {

@@ -64,7 +64,9 @@ func run(args []string) error {
 		}
 		return try(timeout, args[2:])
 	}
-	return errors.New("dhcp6 LINK SCRIPT, udp ADDR:PORT INTERVAL, tcp ADDR:PORT INTERVAL, echo PORT, talk PORT INTERVAL, answer PORT NAME or try TIMEOUT PROTO,ADDR:PORT,NAME…")
+	return errors.New(
+		"dhcp6 LINK SCRIPT, udp ADDR:PORT INTERVAL, tcp ADDR:PORT INTERVAL, echo PORT, talk PORT INTERVAL, answer PORT NAME or try TIMEOUT PROTO,ADDR:PORT,NAME…",
+	)
 }
 
 // lines ends with the connection.

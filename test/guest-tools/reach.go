@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// answer says who it is to all who ask, TCP and UDP, as weft lab reach asks. Who wishes it to talk gets numbered lines, one each time
-// that the wish says.
+// answer says who it is to all who ask, TCP and UDP, as weft lab reach asks. Who wishes it to talk gets numbered lines,
+// one each time that the wish says.
 func answer(port, name string) error {
 	p, err := net.ListenPacket("udp", ":"+port)
 	if err != nil {

@@ -28,7 +28,10 @@ const unanswered = "a routed link has no other host: the kernel takes the frame 
 func claims() []attack {
 	nodes := netip.MustParseAddr("ff02::1")
 	row := func(name string, shots func(*stage, *magazine)) attack {
-		return attack{area: "claims on the link", name: name, levels: "bcd", from: "mallory", at: allPods, kernel: unanswered, shots: shots}
+		return attack{
+			area: "claims on the link", name: name, levels: "bcd", from: "mallory", at: allPods, kernel: unanswered,
+			shots: shots,
+		}
 	}
 	icmp := func(s *stage, src, dst netip.Addr, kind byte, body []byte) send {
 		return s.to(allNodes(), packet{src: src, dst: dst, proto: protoICMPv6, hops: 255, body: icmp6(src, dst, kind, body)})
@@ -38,7 +41,10 @@ func claims() []attack {
 			for what, is := range s.others(0) {
 				for _, dst := range []mac{broadcast(), s.pod("near").mac, s.router} {
 					m.add(fmt.Sprintf("%s, to %x", what, dst), func(w []byte) send {
-						return send{Link: "eth0", Frame: slices.Concat(ether(dst, s.me.mac, typeARP, arp(s.me.mac, is, dst, s.pod("near").addrs[0])), w)}
+						return send{
+							Link:  "eth0",
+							Frame: slices.Concat(ether(dst, s.me.mac, typeARP, arp(s.me.mac, is, dst, s.pod("near").addrs[0])), w),
+						}
 					})
 				}
 			}
@@ -46,7 +52,11 @@ func claims() []attack {
 		row("ARP with another Ethernet address in it", func(s *stage, m *magazine) {
 			for _, of := range []mac{s.pod("near").mac, s.router, {2, 0, 0, 0, 0, 0x66}} {
 				m.add(fmt.Sprintf("%x", of), func(w []byte) send {
-					return send{Link: "eth0", Frame: slices.Concat(ether(broadcast(), s.me.mac, typeARP, arp(of, s.me.addrs[0], broadcast(), s.me.addrs[0])), w)}
+					return send{
+						Link: "eth0",
+						Frame: slices.Concat(ether(broadcast(), s.me.mac, typeARP, arp(of, s.me.addrs[0], broadcast(), s.me.addrs[0])),
+							w),
+					}
 				})
 			}
 		}),
@@ -60,7 +70,8 @@ func claims() []attack {
 		row("neighbor solicitations of others", func(s *stage, m *magazine) {
 			for what, is := range s.others(1) {
 				m.add(what, func(w []byte) send {
-					return icmp(s, is, nodes, 135, slices.Concat([]byte{0, 0, 0, 0}, s.pod("near").addrs[1].AsSlice(), []byte{1, 1}, s.me.mac, w))
+					return icmp(s, is, nodes, 135,
+						slices.Concat([]byte{0, 0, 0, 0}, s.pod("near").addrs[1].AsSlice(), []byte{1, 1}, s.me.mac, w))
 				})
 			}
 		}),
@@ -78,10 +89,16 @@ func claims() []attack {
 				return s.to(allNodes(), packet{src: from, dst: nodes, proto: protoICMPv6, hops: 255, body: body(w)})
 			})
 			m.add("behind destination options", func(w []byte) send {
-				return s.to(allNodes(), packet{src: from, dst: nodes, proto: protoDest, hops: 255, body: slices.Concat([]byte{protoICMPv6, 0, 1, 4, 0, 0, 0, 0}, body(w))})
+				return s.to(allNodes(), packet{
+					src: from, dst: nodes, proto: protoDest, hops: 255,
+					body: slices.Concat([]byte{protoICMPv6, 0, 1, 4, 0, 0, 0, 0}, body(w)),
+				})
 			})
 			m.add("in a fragment", func(w []byte) send {
-				return s.to(allNodes(), packet{src: from, dst: nodes, proto: protoFragment, hops: 255, body: slices.Concat([]byte{protoICMPv6, 0, 0, 0, 0, 0, 0, 7}, body(w))})
+				return s.to(allNodes(), packet{
+					src: from, dst: nodes, proto: protoFragment, hops: 255,
+					body: slices.Concat([]byte{protoICMPv6, 0, 0, 0, 0, 0, 0, 7}, body(w)),
+				})
 			})
 		}),
 		row("redirects", func(s *stage, m *magazine) {
@@ -89,11 +106,17 @@ func claims() []attack {
 				inner := datagram(dst, s.pod("friend").addrs[i], []byte("12345678")).bytes()
 				m.add(familyName(i), func(w []byte) send {
 					if i == 0 {
-						p := packet{src: s.gateway[0], dst: dst, proto: protoICMP, body: icmp4(5, 1, slices.Concat(s.me.addrs[0].AsSlice(), inner, w))}
+						p := packet{
+							src: s.gateway[0], dst: dst, proto: protoICMP,
+							body: icmp4(5, 1, slices.Concat(s.me.addrs[0].AsSlice(), inner, w)),
+						}
 						return s.to(s.way(dst), p)
 					}
 					body := slices.Concat([]byte{0, 0, 0, 0}, s.me.addrs[1].AsSlice(), s.pod("friend").addrs[1].AsSlice(), w)
-					return s.to(s.way(dst), packet{src: linkLocal(s.router), dst: dst, proto: protoICMPv6, hops: 255, body: icmp6(linkLocal(s.router), dst, 137, body)})
+					return s.to(s.way(dst), packet{
+						src: linkLocal(s.router), dst: dst, proto: protoICMPv6, hops: 255,
+						body: icmp6(linkLocal(s.router), dst, 137, body),
+					})
 				})
 			}
 		}),
@@ -104,7 +127,9 @@ func claims() []attack {
 					if dst.Is6() {
 						src = linkLocal(s.me.mac)
 					}
-					return s.to(to, packet{src: src, dst: dst, proto: protoUDP, body: udp(netip.AddrPortFrom(src, from), netip.AddrPortFrom(dst, port), w)})
+					return s.to(to, packet{
+						src: src, dst: dst, proto: protoUDP, body: udp(netip.AddrPortFrom(src, from), netip.AddrPortFrom(dst, port), w),
+					})
 				})
 			}
 			say("to all", broadcast(), netip.MustParseAddr("255.255.255.255"), 67, 68)

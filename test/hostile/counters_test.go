@@ -20,7 +20,9 @@ type counters map[string]int64
 
 // refusals are the counters of /proc that tell of packets that are dropped.
 func refusals() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)(HdrErrors|AddrErrors|NoRoutes|NoRoute|Discards|UnknownProtos|PathFilter|ReasmFails|NoPorts|InErrors|InCsumErrors|NotForward|InTruncatedPkts|ReqDS|TooBigErrors|OutOfWindow|InPackets)`)
+	return regexp.MustCompile(
+		`(?i)(HdrErrors|AddrErrors|NoRoutes|NoRoute|Discards|UnknownProtos|PathFilter|ReasmFails|NoPorts|InErrors|InCsumErrors|NotForward|InTruncatedPkts|ReqDS|TooBigErrors|OutOfWindow|InPackets)`,
+	)
 }
 
 // counters are those of the nodes and of the attacked pods.
@@ -80,15 +82,19 @@ func (c counters) read(w *world, place string, ns *netns.NS) {
 	c.unrouted(w, place, ns)
 }
 
-// countRouting has the kernel count, in a namespace, the packets that come to it to be routed, and those of them that are. The kernel's own count
-// of sources that it does not route ("martians") is one for all namespaces, and other worlds attack at the same time.
+// countRouting has the kernel count, in a namespace, the packets that come to it to be routed, and those of them that
+// are. The kernel's own count of sources that it does not route ("martians") is one for all namespaces, and other
+// worlds attack at the same time.
 func (w *world) countRouting(ns *netns.NS) {
 	w.Helper()
 	nettest.Run(w, ns, "nft", strings.Join([]string{
 		"add table inet routing", "add counter inet routing come", "add counter inet routing gone",
-		"add chain inet routing pre { type filter hook prerouting priority 1000; }", "add rule inet routing pre meta pkttype host counter name come",
-		"add chain inet routing in { type filter hook input priority -1000; }", "add rule inet routing in meta pkttype host counter name gone",
-		"add chain inet routing on { type filter hook forward priority -1000; }", "add rule inet routing on meta pkttype host counter name gone",
+		"add chain inet routing pre { type filter hook prerouting priority 1000; }",
+		"add rule inet routing pre meta pkttype host counter name come",
+		"add chain inet routing in { type filter hook input priority -1000; }",
+		"add rule inet routing in meta pkttype host counter name gone",
+		"add chain inet routing on { type filter hook forward priority -1000; }",
+		"add rule inet routing on meta pkttype host counter name gone",
 	}, "; "))
 }
 
@@ -119,8 +125,8 @@ func (c counters) unrouted(w *world, place string, ns *netns.NS) {
 	}
 }
 
-// rise says which counters are higher than they were. Where none is that tells of a refusal, the packets that links took say that the kernel
-// got them and made nothing of them.
+// rise says which counters are higher than they were. Where none is that tells of a refusal, the packets that links
+// took say that the kernel got them and made nothing of them.
 func (w *world) rise(before counters) string {
 	var out, got []string
 	for name, n := range w.counters() {

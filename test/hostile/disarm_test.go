@@ -24,7 +24,11 @@ func (c *campaign) disarm() {
 
 // carry does what the agents did for the back end udp, for anybody and with any source.
 func (c *campaign) carry() {
-	all := carrier.Accept{Senders: []carrier.Sender{{Prefixes: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}}}
+	all := carrier.Accept{
+		Senders: []carrier.Sender{
+			{Prefixes: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}},
+		},
+	}
 	for _, p := range c.pods {
 		all.Senders[0].Addrs = append(all.Senders[0].Addrs, p.addrs...)
 	}
@@ -33,12 +37,16 @@ func (c *campaign) carry() {
 	}
 	for i, n := range c.nodes {
 		for j, link := range []string{"flannel0", "flannel0-v6"} {
-			path, err := carrier.Open(carrier.Config{NS: n.ns, Link: link, Listen: netip.AddrPortFrom(n.addrs[j], 8285), Now: time.Now})
+			path, err := carrier.Open(carrier.Config{
+				NS: n.ns, Link: link, Listen: netip.AddrPortFrom(n.addrs[j], 8285), Now: time.Now,
+			})
 			if err != nil {
 				c.Fatal(err)
 			}
 			other := c.nodes[1-i]
-			path.SetPeers([]carrier.Peer{{Prefix: netip.MustParsePrefix(other.podCIDRs[j]), To: netip.AddrPortFrom(other.addrs[j], 8285)}}, all)
+			path.SetPeers([]carrier.Peer{
+				{Prefix: netip.MustParsePrefix(other.podCIDRs[j]), To: netip.AddrPortFrom(other.addrs[j], 8285)},
+			}, all)
 			ctx, cancel := context.WithCancel(context.Background())
 			done := make(chan error, 1)
 			go func() { done <- path.Run(ctx) }()

@@ -25,8 +25,8 @@ const wordLen = 8
 
 func wordOf(number int) []byte { return fmt.Appendf(nil, "w%06d!", number) }
 
-// ears hear words at all places: at pods every frame that comes in over an interface, at nodes what their sockets get, at the wire
-// every frame.
+// ears hear words at all places: at pods every frame that comes in over an interface, at nodes what their sockets get,
+// at the wire every frame.
 type ears struct {
 	t     testing.TB
 	mu    sync.Mutex
@@ -57,7 +57,8 @@ func (e *ears) socket(place string, ns *netns.NS) {
 	})
 }
 
-// sockets listens at sockets of a node: those of programs at openPort, and raw ones, which see what the node takes for itself.
+// sockets listens at sockets of a node: those of programs at openPort, and raw ones, which see what the node takes for
+// itself.
 func (e *ears) sockets(name string, ns *netns.NS) {
 	e.socket("socket:"+name, ns)
 	err := ns.Do(func() error { // the kernel shakes hands for it; what was said the raw sockets hear
@@ -108,7 +109,8 @@ func (e *ears) listen(place string, ns *netns.NS, open func() (int, error)) {
 		for {
 			err := conn.Read(func(fd uintptr) bool {
 				n, from, err := unix.Recvfrom(int(fd), buf, 0)
-				if l, ok := from.(*unix.SockaddrLinklayer); err == nil && !(ok && (l.Pkttype == unix.PACKET_OUTGOING || l.Hatype == unix.ARPHRD_LOOPBACK)) {
+				if l, ok := from.(*unix.SockaddrLinklayer); err == nil &&
+					!(ok && (l.Pkttype == unix.PACKET_OUTGOING || l.Hatype == unix.ARPHRD_LOOPBACK)) {
 					e.note(place, buf[:n])
 				}
 				return err == nil

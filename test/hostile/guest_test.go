@@ -31,14 +31,17 @@ func (g guestWire) do(all ...send) []string {
 func (w *world) boot(p *pod) {
 	w.Helper()
 	nettest.Need(w, "tap")
-	h, err := host.Open(w.Context(), host.Config{Socket: p.node.socket(), Dir: w.path("none"), Log: slog.New(slog.DiscardHandler)})
+	h, err := host.Open(w.Context(), host.Config{
+		Socket: p.node.socket(), Dir: w.path("none"), Log: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		w.Fatal(err)
 	}
 	defer func() { _ = h.Close() }()
 	vm := model.VM{Namespace: "shop", Name: p.name, Path: "spec", Hostname: p.name, Interfaces: []model.VMInterface{{
 		Name: "default", Binding: w.binding, Model: "virtio", Network: model.VMNetwork{
-			Name: "default", Primary: true, Pod: true, CIDR4: netip.MustParsePrefix("10.0.2.0/24"), CIDR6: netip.MustParsePrefix("fd10:0:2::/120"),
+			Name: "default", Primary: true, Pod: true, CIDR4: netip.MustParsePrefix("10.0.2.0/24"),
+			CIDR6: netip.MustParsePrefix("fd10:0:2::/120"),
 		},
 	}}}
 	record, err := h.Start(w.Context(), host.Pod{NS: p.ns}, plan.Input{VM: vm})

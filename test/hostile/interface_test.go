@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// interfaces: a pod that may send nothing makes another one of its interface, and sends in its own name and in that of others. What the
-// node enforces does not go by what the pod calls its end.
+// interfaces: a pod that may send nothing makes another one of its interface, and sends in its own name and in that of
+// others. What the node enforces does not go by what the pod calls its end.
 func interfaces(c *campaign) (sent, arrived, control int) {
 	c.declare("shape", c.nodes[0], map[string]string{"app": "mute"})
 	p := c.add("shape", c.nodes[0], c.podNS("shape"))
@@ -25,7 +25,10 @@ func interfaces(c *campaign) (sent, arrived, control int) {
 			for _, src := range []netip.Addr{p.addrs[i], c.pods["friend"].addrs[i], c.pods["near"].addrs[i]} {
 				for _, dst := range []netip.Addr{c.pods["far"].addrs[i], c.pods["guest"].addrs[i]} {
 					m.add(what, func(w []byte) send {
-						return send{Link: link, Frame: ether(router, from, kindOf(src), datagram(src, dst, slices.Concat(w, make([]byte, 100))).bytes())}
+						return send{
+							Link:  link,
+							Frame: ether(router, from, kindOf(src), datagram(src, dst, slices.Concat(w, make([]byte, 100))).bytes()),
+						}
 					})
 				}
 			}
@@ -94,9 +97,12 @@ func (c *campaign) remade(shots *[]shot) *pod {
 	p := c.add("anew", c.nodes[0], c.podNS("anew"))
 	root, router := newSender(c, p.ns, netAdmin), c.stage(c.pods["mallory"], netAdmin).router
 	root.run("nft flush ruleset")
-	c.until("an interface that the pod has made", func() bool { // the agent may put back what was deleted before the pod makes its own
+	c.until("an interface that the pod has made", func() bool {
+		// the agent may put back what was deleted before the pod makes its own
 		_ = root.do(send{Run: strings.Fields("ip link del eth0")})
-		return root.do(send{Run: strings.Fields("ip link add eth0 address " + macText(p.mac) + " type veth peer name inner")})[0] == ""
+		return root.do(send{
+			Run: strings.Fields("ip link add eth0 address " + macText(p.mac) + " type veth peer name inner"),
+		})[0] == ""
 	})
 	root.run("ip link set inner up")
 	root.run("ip link set eth0 up")

@@ -8,7 +8,8 @@ import (
 	"slices"
 )
 
-// neighborTypes are the messages that every network lets through between neighbors, and the rest of ICMPv6, to other nodes.
+// neighborTypes are the messages that every network lets through between neighbors, and the rest of ICMPv6, to other
+// nodes.
 func neighborTypes() []attack {
 	row := func(name, from string, at func(*stage) []string, kinds []byte, hops byte, kernel string) attack {
 		return attack{
@@ -31,12 +32,17 @@ func neighborTypes() []attack {
 	}
 	discovery := []byte{133, 134, 135, 136, 137}
 	const late = "a router's own messages are not forwarded"
-	rest := []byte{1, 2, 3, 4, 100, 128, 129, 130, 131, 132, 138, 139, 140, 141, 142, 143, 144, 145, 147, 148, 149, 151, 152, 153, 155, 157, 158, 200, 255}
+	rest := []byte{
+		1, 2, 3, 4, 100, 128, 129, 130, 131, 132, 138, 139, 140, 141, 142, 143, 144, 145, 147, 148, 149, 151, 152, 153, 155,
+		157, 158, 200, 255,
+	}
 	return []attack{
 		row("neighbor discovery to a closed pod of another node", "mallory", closedPods, discovery, 64, late),
-		row("neighbor discovery with hop limit 255 to a closed pod of another node", "mallory", closedPods, discovery, 255, late),
+		row("neighbor discovery with hop limit 255 to a closed pod of another node", "mallory", closedPods,
+			discovery, 255, late),
 		row("neighbor discovery out of a pod that may send nothing", "mute", elsewhere, discovery, 64, late),
-		row("neighbor discovery with hop limit 255 out of a pod that may send nothing", "mute", elsewhere, discovery, 255, late),
+		row("neighbor discovery with hop limit 255 out of a pod that may send nothing", "mute", elsewhere,
+			discovery, 255, late),
 		row("all other types to a closed pod of another node", "mallory", closedPods, rest, 64, ""),
 		row("all other types out of a pod that may send nothing", "mute", elsewhere, rest, 64, ""),
 	}
@@ -51,8 +57,10 @@ func elsewhere(s *stage) []string {
 func everyMAC() []attack {
 	macs := func(s *stage) map[string]mac {
 		out := map[string]mac{
-			"a neighbor": s.pod("near").mac, "an open pod": s.pod("friend").mac, "a pod of another node": s.pod("far").mac, "the router": s.router,
-			"this node's interface": s.w.nodes[0].mac, "another node's interface": s.w.nodes[1].mac, "all": broadcast(), "a group": allNodes(), "switches": {1, 0x80, 0xc2, 0, 0, 0},
+			"a neighbor": s.pod("near").mac, "an open pod": s.pod("friend").mac, "a pod of another node": s.pod("far").mac,
+			"the router":            s.router,
+			"this node's interface": s.w.nodes[0].mac, "another node's interface": s.w.nodes[1].mac, "all": broadcast(),
+			"a group": allNodes(), "switches": {1, 0x80, 0xc2, 0, 0, 0},
 		}
 		if v := s.vteps[0][0]; v != nil {
 			out["this node's tunnel"], out["another node's tunnel"] = v, s.vteps[0][1]
@@ -61,12 +69,15 @@ func everyMAC() []attack {
 	}
 	const others = "a host does not take a frame for another one, nor one of a protocol that it does not know"
 	out := []attack{{
-		area: "every Ethernet address", name: "other protocols than IP", levels: "bcd", from: "mute", at: allPods, kernel: others,
+		area: "every Ethernet address", name: "other protocols than IP", levels: "bcd", from: "mute", at: allPods,
+		kernel: others,
 		shots: func(s *stage, m *magazine) {
 			for what, dst := range macs(s) {
 				for _, kind := range []uint16{60, 0x88b5, 0x88cc, 0x8847, 0x8863, 0x8864, 0x888e, 0x88e5, 0x22f0} {
 					m.add(fmt.Sprintf("%#x to %s", kind, what), func(w []byte) send {
-						return send{Link: "eth0", Frame: ether(dst, s.me.mac, kind, slices.Concat([]byte{0x42, 0x42, 3}, w, make([]byte, 49)))}
+						return send{
+							Link: "eth0", Frame: ether(dst, s.me.mac, kind, slices.Concat([]byte{0x42, 0x42, 3}, w, make([]byte, 49))),
+						}
 					})
 				}
 			}
@@ -74,10 +85,14 @@ func everyMAC() []attack {
 	}}
 	for i := range 2 {
 		out = append(out, attack{
-			area: "every Ethernet address", name: familyName(i) + " of a pod that may send nothing", levels: "bcd", from: "mute", at: mayHear, kernel: others,
+			area: "every Ethernet address", name: familyName(i) + " of a pod that may send nothing", levels: "bcd", from: "mute",
+			at: mayHear, kernel: others,
 			shots: func(s *stage, m *magazine) {
 				for what, to := range macs(s) {
-					for whom, dst := range map[string]netip.Addr{"an open pod": s.pod("friend").addrs[i], "an open pod of another node": s.pod("guest").addrs[i], "another node": s.w.nodes[1].addrs[i]} {
+					for whom, dst := range map[string]netip.Addr{
+						"an open pod": s.pod("friend").addrs[i], "an open pod of another node": s.pod("guest").addrs[i],
+						"another node": s.w.nodes[1].addrs[i],
+					} {
 						m.add(whom+" by "+what, func(w []byte) send { return s.to(to, datagram(s.me.addrs[i], dst, w)) })
 					}
 				}
@@ -90,15 +105,18 @@ func everyMAC() []attack {
 // tags are frames with VLAN tags.
 func tags() []attack {
 	wrap := map[string]func([]byte) []byte{
-		"a tag": func(f []byte) []byte { return tagged(f, typeVLAN, 7) }, "the tag 0": func(f []byte) []byte { return tagged(f, typeVLAN, 0) },
-		"the tag 1": func(f []byte) []byte { return tagged(f, typeVLAN, 1) }, "a tag of providers": func(f []byte) []byte { return tagged(f, typeQinQ, 7) },
+		"a tag":                    func(f []byte) []byte { return tagged(f, typeVLAN, 7) },
+		"the tag 0":                func(f []byte) []byte { return tagged(f, typeVLAN, 0) },
+		"the tag 1":                func(f []byte) []byte { return tagged(f, typeVLAN, 1) },
+		"a tag of providers":       func(f []byte) []byte { return tagged(f, typeQinQ, 7) },
 		"two tags":                 func(f []byte) []byte { return tagged(tagged(f, typeVLAN, 7), typeQinQ, 8) },
 		"two tags of the tag 0":    func(f []byte) []byte { return tagged(tagged(f, typeVLAN, 0), typeVLAN, 0) },
 		"two tags, the outer is 1": func(f []byte) []byte { return tagged(tagged(f, typeVLAN, 7), typeVLAN, 1) },
 	}
 	const untagged = "a frame of a VLAN without a device is not taken"
 	return []attack{{
-		area: "VLAN tags", name: "tagged packets to closed pods", levels: "bcd", from: "mallory", at: closedPods, kernel: untagged, lan: true,
+		area: "VLAN tags", name: "tagged packets to closed pods", levels: "bcd", from: "mallory", at: closedPods,
+		kernel: untagged, lan: true,
 		shots: func(s *stage, m *magazine) {
 			for i := range 2 {
 				for what, dst := range s.closed(i) {
@@ -111,7 +129,8 @@ func tags() []attack {
 			}
 		},
 	}, {
-		area: "VLAN tags", name: "tagged packets in others' names", levels: "bcd", from: "mallory", at: mayHear, kernel: untagged,
+		area: "VLAN tags", name: "tagged packets in others' names", levels: "bcd", from: "mallory", at: mayHear,
+		kernel: untagged,
 		shots: func(s *stage, m *magazine) {
 			for i := range 2 {
 				for what, dst := range s.victims(i) {
@@ -131,8 +150,10 @@ func extensions() []attack {
 	four := func(dst netip.Addr) map[string][]byte {
 		at := dst.AsSlice()
 		return map[string][]byte{
-			"loose source route": slices.Concat([]byte{131, 7, 4}, at, []byte{0}), "strict source route": slices.Concat([]byte{137, 7, 4}, at, []byte{0}),
-			"record route": {7, 7, 4, 0, 0, 0, 0, 0}, "timestamp": {68, 8, 5, 0, 0, 0, 0, 0}, "router alert": {148, 4, 0, 0}, "no operation": {1, 1, 1, 1},
+			"loose source route":  slices.Concat([]byte{131, 7, 4}, at, []byte{0}),
+			"strict source route": slices.Concat([]byte{137, 7, 4}, at, []byte{0}),
+			"record route":        {7, 7, 4, 0, 0, 0, 0, 0}, "timestamp": {68, 8, 5, 0, 0, 0, 0, 0},
+			"router alert": {148, 4, 0, 0}, "no operation": {1, 1, 1, 1},
 			"security": {130, 4, 0, 0},
 		}
 	}
@@ -156,7 +177,8 @@ func extensions() []attack {
 	}
 	row := func(name string, at func(*stage) []string, lan bool, source func(s *stage, i int) netip.Addr) attack {
 		return attack{
-			area: "IP options and extension headers", name: name, levels: "bcd", from: "mallory", at: at, kernel: "source routes and unknown headers are not forwarded", lan: lan,
+			area: "IP options and extension headers", name: name, levels: "bcd", from: "mallory", at: at,
+			kernel: "source routes and unknown headers are not forwarded", lan: lan,
 			shots: func(s *stage, m *magazine) {
 				for what, dst := range s.closed(0) {
 					for option, bytes := range four(dst) {

@@ -24,7 +24,8 @@ func fragments() []attack {
 		},
 		kernel: reassembled, lan: true,
 	}, {
-		area: "fragments", name: "fragments that overlap the ports to closed pods", levels: "bcd", from: "mallory", at: closedPods, kernel: reassembled, lan: true,
+		area: "fragments", name: "fragments that overlap the ports to closed pods", levels: "bcd", from: "mallory",
+		at: closedPods, kernel: reassembled, lan: true,
 		shots: func(s *stage, m *magazine) {
 			for i := range 2 {
 				for what, dst := range s.closed(i) {
@@ -33,7 +34,8 @@ func fragments() []attack {
 			}
 		},
 	}, {
-		area: "fragments", name: "fragments in others' names", levels: "bcd", from: "mallory", at: mayHear, kernel: reassembled,
+		area: "fragments", name: "fragments in others' names", levels: "bcd", from: "mallory", at: mayHear,
+		kernel: reassembled,
 		shots: func(s *stage, m *magazine) {
 			for i := range 2 {
 				for what, dst := range s.closed(i) {
@@ -61,7 +63,8 @@ func (p packet) piece(body []byte, fragment, id uint16) packet {
 	return p
 }
 
-// pieces adds a datagram of two or three pieces. Overlapping ones name the open port first, and the closed one over that.
+// pieces adds a datagram of two or three pieces. Overlapping ones name the open port first, and the closed one over
+// that.
 func (m *magazine) pieces(s *stage, what string, p packet, dst netip.Addr, overlap bool) {
 	var body []byte
 	var id uint16
@@ -92,7 +95,9 @@ func unasked() []attack {
 				for i := range 2 {
 					for what, dst := range s.closed(i) {
 						for j := range make(s.me.addrs[i], dst, nil, s) {
-							m.add(fmt.Sprintf("%s %d to %s", familyName(i), j, what), func(w []byte) send { return s.to(s.way(dst), make(s.me.addrs[i], dst, w, s)[j]) })
+							m.add(fmt.Sprintf("%s %d to %s", familyName(i), j, what), func(w []byte) send {
+								return s.to(s.way(dst), make(s.me.addrs[i], dst, w, s)[j])
+							})
 						}
 					}
 				}
@@ -115,7 +120,9 @@ func unasked() []attack {
 		}),
 		row("echo replies", func(src, dst netip.Addr, w []byte, _ *stage) []packet {
 			if src.Is6() {
-				return []packet{{src: src, dst: dst, proto: protoICMPv6, body: icmp6(src, dst, 129, slices.Concat([]byte{0, 7, 0, 1}, w))}}
+				return []packet{
+					{src: src, dst: dst, proto: protoICMPv6, body: icmp6(src, dst, 129, slices.Concat([]byte{0, 7, 0, 1}, w))},
+				}
 			}
 			return []packet{{src: src, dst: dst, proto: protoICMP, body: icmp4(0, 0, slices.Concat([]byte{0, 7, 0, 1}, w))}}
 		}),
@@ -128,12 +135,16 @@ func unasked() []attack {
 				never := datagram(dst, peer, slices.Concat(w, make([]byte, 32))).bytes()
 				if i == 1 {
 					for _, kind := range []byte{1, 2, 3, 4} {
-						out = append(out, packet{src: src, dst: dst, proto: protoICMPv6, body: icmp6(src, dst, kind, slices.Concat([]byte{0, 0, 5, 0}, never))})
+						out = append(out, packet{
+							src: src, dst: dst, proto: protoICMPv6, body: icmp6(src, dst, kind, slices.Concat([]byte{0, 0, 5, 0}, never)),
+						})
 					}
 					continue
 				}
 				for _, kind := range []byte{3, 4, 11, 12} {
-					out = append(out, packet{src: src, dst: dst, proto: protoICMP, body: icmp4(kind, 1, slices.Concat([]byte{0, 0, 5, 0}, never))})
+					out = append(out, packet{
+						src: src, dst: dst, proto: protoICMP, body: icmp4(kind, 1, slices.Concat([]byte{0, 0, 5, 0}, never)),
+					})
 				}
 			}
 			return out
@@ -154,7 +165,8 @@ func insides(s *stage) []string {
 func nodesOwn() []attack {
 	loop := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
 	return []attack{{
-		area: "nodes and loopback", name: "nodes' sockets, by a pod that may send nothing", levels: "a", from: "mute", at: mayHear,
+		area: "nodes and loopback", name: "nodes' sockets, by a pod that may send nothing", levels: "a",
+		from: "mute", at: mayHear,
 		shots: func(s *stage, m *magazine) {
 			for i := range 2 {
 				for j, where := range []string{"this node", "another node"} {
@@ -171,21 +183,27 @@ func nodesOwn() []attack {
 		shots: func(s *stage, m *magazine) {
 			for i := range 2 {
 				for what, dst := range s.closed(i) {
-					m.add(familyName(i)+" to "+what, func(w []byte) send { return send{To: netip.AddrPortFrom(dst, openPort), Datagram: w} })
+					m.add(familyName(i)+" to "+what, func(w []byte) send {
+						return send{To: netip.AddrPortFrom(dst, openPort), Datagram: w}
+					})
 				}
 			}
 		},
 	}, {
-		area: "nodes and loopback", name: "open pods, by a socket of a pod that may send nothing", levels: "a", from: "mute", at: mayHear, lan: true,
+		area: "nodes and loopback", name: "open pods, by a socket of a pod that may send nothing", levels: "a", from: "mute",
+		at: mayHear, lan: true,
 		shots: func(s *stage, m *magazine) {
 			for i := range 2 {
 				for _, name := range []string{"friend", "guest"} {
-					m.add(familyName(i)+" to "+name, func(w []byte) send { return send{To: netip.AddrPortFrom(s.pod(name).addrs[i], openPort), Datagram: w} })
+					m.add(familyName(i)+" to "+name, func(w []byte) send {
+						return send{To: netip.AddrPortFrom(s.pod(name).addrs[i], openPort), Datagram: w}
+					})
 				}
 			}
 		},
 	}, {
-		area: "nodes and loopback", name: "closed pods, by host ports and node ports", levels: "a", from: "mallory", at: closedPods,
+		area: "nodes and loopback", name: "closed pods, by host ports and node ports", levels: "a", from: "mallory",
+		at: closedPods,
 		shots: func(s *stage, m *magazine) {
 			for i := range 2 {
 				for j, where := range []string{"this node", "another node"} {
@@ -198,13 +216,16 @@ func nodesOwn() []attack {
 			}
 		},
 	}, {
-		area: "nodes and loopback", name: "loopback addresses of nodes and of other pods", levels: "bcd", from: "mallory", at: insides,
+		area: "nodes and loopback", name: "loopback addresses of nodes and of other pods", levels: "bcd",
+		from: "mallory", at: insides,
 		kernel: "no host takes a loopback address from a link",
 		shots: func(s *stage, m *magazine) {
 			for i, dst := range loop {
 				for what, to := range map[string]mac{"the node": s.router, "a neighbor": s.pod("near").mac, "all": broadcast()} {
 					for _, src := range []netip.Addr{s.me.addrs[i], dst} {
-						m.add(fmt.Sprintf("%s of %s from %s", familyName(i), what, src), func(w []byte) send { return s.to(to, datagram(src, dst, w)) })
+						m.add(fmt.Sprintf("%s of %s from %s", familyName(i), what, src), func(w []byte) send {
+							return s.to(to, datagram(src, dst, w))
+						})
 					}
 				}
 			}

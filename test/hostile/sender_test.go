@@ -35,7 +35,10 @@ const (
 func levels() []level { return []level{ordinary, netRaw, netAdmin, inGuest} }
 
 func (l level) String() string {
-	return map[level]string{ordinary: "ordinary process", netRaw: "root with NET_RAW", netAdmin: "root with NET_ADMIN", inGuest: "root in a guest"}[l]
+	return map[level]string{
+		ordinary: "ordinary process", netRaw: "root with NET_RAW", netAdmin: "root with NET_ADMIN",
+		inGuest: "root in a guest",
+	}[l]
 }
 
 // capabilities are those of containerd and CRI-O by default.
@@ -44,8 +47,10 @@ func (l level) capabilities() []uintptr {
 		return nil
 	}
 	out := []uintptr{
-		unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID, unix.CAP_SETPCAP,
-		unix.CAP_NET_BIND_SERVICE, unix.CAP_NET_RAW, unix.CAP_SYS_CHROOT, unix.CAP_MKNOD, unix.CAP_AUDIT_WRITE, unix.CAP_SETFCAP,
+		unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID,
+		unix.CAP_SETUID, unix.CAP_SETPCAP,
+		unix.CAP_NET_BIND_SERVICE, unix.CAP_NET_RAW, unix.CAP_SYS_CHROOT, unix.CAP_MKNOD, unix.CAP_AUDIT_WRITE,
+		unix.CAP_SETFCAP,
 	}
 	if l == netAdmin {
 		out = append(out, unix.CAP_NET_ADMIN)
@@ -58,7 +63,8 @@ type send struct {
 	// Frame leaves by Link, as it is.
 	Link  string `json:",omitempty"`
 	Frame []byte `json:",omitempty"`
-	// Datagram is sent by a UDP socket, from From where it is set: an address that the socket has to bind to, whether it is there or not.
+	// Datagram is sent by a UDP socket, from From where it is set: an address that the socket has to bind to, whether it
+	// is there or not.
 	To, From netip.AddrPort
 	Datagram []byte `json:",omitempty"`
 	// TCP connects to To and sends Datagram.
@@ -179,7 +185,8 @@ func confine(l level) error {
 		{Effective: uint32(mask), Permitted: uint32(mask)},
 		{Effective: uint32(mask >> 32), Permitted: uint32(mask >> 32)},
 	}
-	_, _, e := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&data[0])), 0)
+	_, _, e := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&head)),
+		uintptr(unsafe.Pointer(&data[0])), 0)
 	runtime.KeepAlive(&data)
 	if e != 0 {
 		return fmt.Errorf("set capabilities: %w", e)

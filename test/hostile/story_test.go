@@ -26,9 +26,15 @@ func stories() []story {
 		{"while something changes", "a policy that comes and goes a thousand times", "a", "", flips},
 		{"while something changes", "a connection that outlives its policy", "a", "", outlivesPolicy},
 		{"while something changes", "a connection that outlives the label that allowed it", "a", "", outlivesLabel},
-		{"while something changes", "a connection that outlives its pod, and its address that the next pod has", "a", "", outlivesPod},
+		{
+			"while something changes", "a connection that outlives its pod, and its address that the next pod has", "a",
+			"", outlivesPod,
+		},
 		{"replies and errors not asked for", "errors about a connection that others have", "b", "", errorsOfOthers},
-		{"while something changes", "an interface with another name, another Ethernet address, a larger MTU, made again", "c", "", interfaces},
+		{
+			"while something changes", "an interface with another name, another Ethernet address, a larger MTU, made again", "c",
+			"", interfaces,
+		},
 	}
 }
 
@@ -65,7 +71,8 @@ type stream struct {
 	stop func() int
 }
 
-// flood sends from a namespace as fast as it can, until it is stopped: datagrams of one flow, or each of its own where flow is 0.
+// flood sends from a namespace as fast as it can, until it is stopped: datagrams of one flow, or each of its own where
+// flow is 0.
 func (c *campaign) flood(ns *netns.NS, flow uint16, to netip.AddrPort) stream {
 	c.next++
 	word := c.next
@@ -141,7 +148,11 @@ func (c *campaign) early(name string) (sent, arrived int) {
 	for i := range 2 {
 		for _, src := range []netip.Addr{c.pods["friend"].addrs[i], c.pods["near"].addrs[i]} {
 			m.add("", func(w []byte) send {
-				return send{Link: "eth0", Frame: ether(c.stage(c.pods["mallory"], netRaw).router, mac{2, 0, 0, 0, 0, 7}, kindOf(src), datagram(src, far.addrs[i], w).bytes())}
+				return send{
+					Link: "eth0",
+					Frame: ether(c.stage(c.pods["mallory"], netRaw).router, mac{2, 0, 0, 0, 0, 7}, kindOf(src),
+						datagram(src, far.addrs[i], w).bytes()),
+				}
 			})
 			frames = append(frames, m.shots[len(m.shots)-1].send)
 		}
@@ -163,7 +174,10 @@ func (c *campaign) early(name string) (sent, arrived int) {
 			}
 		}
 	}()
-	own := []stream{c.flood(ns, 0, netip.AddrPortFrom(guest.addrs[0], openPort)), c.flood(ns, 0, netip.AddrPortFrom(guest.addrs[1], openPort))}
+	own := []stream{
+		c.flood(ns, 0, netip.AddrPortFrom(guest.addrs[0], openPort)),
+		c.flood(ns, 0, netip.AddrPortFrom(guest.addrs[1], openPort)),
+	}
 	p := c.add(name, c.nodes[0], ns)
 	time.Sleep(20 * time.Millisecond)
 	c.del(p)
@@ -183,7 +197,10 @@ func (c *campaign) early(name string) (sent, arrived int) {
 // flips: what is denied all the time stays denied while the policy that says so becomes another one.
 func flips(c *campaign) (sent, arrived, control int) {
 	mallory := c.pods["mallory"].ns
-	denied := []stream{c.flood(mallory, 0, netip.AddrPortFrom(c.pods["near"].addrs[0], openPort)), c.flood(mallory, 0, netip.AddrPortFrom(c.pods["far"].addrs[1], openPort))}
+	denied := []stream{
+		c.flood(mallory, 0, netip.AddrPortFrom(c.pods["near"].addrs[0], openPort)),
+		c.flood(mallory, 0, netip.AddrPortFrom(c.pods["far"].addrs[1], openPort)),
+	}
 	allowed := c.flood(mallory, 0, netip.AddrPortFrom(c.pods["far"].addrs[0], widePort))
 	for n := range 1000 {
 		c.object("policy-closed", networkPolicy("closed", "closed", []string{"Ingress"}, []string{"stranger", "friend"}[n%2]))
@@ -268,7 +285,8 @@ func outlivesPod(c *campaign) (sent, arrived, control int) {
 	return sent, arrived, control
 }
 
-// errorsOfOthers: an allowed peer speaks with a closed pod, and pods that have no part in it send both of them errors about it.
+// errorsOfOthers: an allowed peer speaks with a closed pod, and pods that have no part in it send both of them errors
+// about it.
 func errorsOfOthers(c *campaign) (sent, arrived, control int) {
 	friend, far := c.pods["friend"], c.pods["far"]
 	peer := newSender(c, friend.ns, netRaw)
@@ -286,8 +304,14 @@ func errorsOfOthers(c *campaign) (sent, arrived, control int) {
 			s := c.stage(c.pods["mallory"], netRaw)
 			s.me = from
 			m.add("", func(w []byte) send {
-				lost := packet{src: sender.Addr(), dst: receiver.Addr(), proto: protoUDP, body: udp(sender, receiver, slices.Concat(w, make([]byte, 32)))}
-				p := packet{src: from.addrs[i], dst: sender.Addr(), proto: protoICMP, body: icmp4(3, 3, slices.Concat([]byte{0, 0, 0, 0}, lost.bytes()))}
+				lost := packet{
+					src: sender.Addr(), dst: receiver.Addr(), proto: protoUDP,
+					body: udp(sender, receiver, slices.Concat(w, make([]byte, 32))),
+				}
+				p := packet{
+					src: from.addrs[i], dst: sender.Addr(), proto: protoICMP,
+					body: icmp4(3, 3, slices.Concat([]byte{0, 0, 0, 0}, lost.bytes())),
+				}
 				if i == 1 {
 					p.proto, p.body = protoICMPv6, icmp6(p.src, p.dst, 1, slices.Concat([]byte{0, 0, 0, 0}, lost.bytes()))
 				}

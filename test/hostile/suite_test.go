@@ -85,9 +85,11 @@ func worlds() []spec {
 	return []spec{
 		{"routed", "vxlan", ""},
 		{"routed", "host-gw", ""}, {"routed", "udp", ""}, {"routed", "wireguard", ""}, {"routed", "ipip", ""},
-		{"bridge", "vxlan", ""}, {"bridge", "vxlan", model.VMMasquerade}, {"bridge", "vxlan", model.VMBridge}, {"bridge", "vxlan", model.VMManagedTap}, {"bridge", "vxlan", model.VMDirect},
+		{"bridge", "vxlan", ""}, {"bridge", "vxlan", model.VMMasquerade}, {"bridge", "vxlan", model.VMBridge},
+		{"bridge", "vxlan", model.VMManagedTap}, {"bridge", "vxlan", model.VMDirect},
 		{"flannel", "vxlan", ""}, {"macvlan", "none", ""}, {"macvlan", "vxlan", ""},
-		{"routed", "vxlan", model.VMMasquerade}, {"routed", "vxlan", model.VMBridge}, {"routed", "vxlan", model.VMManagedTap}, {"routed", "vxlan", model.VMDirect},
+		{"routed", "vxlan", model.VMMasquerade}, {"routed", "vxlan", model.VMBridge}, {"routed", "vxlan", model.VMManagedTap},
+		{"routed", "vxlan", model.VMDirect},
 	}
 }
 
@@ -127,8 +129,8 @@ func (c *campaign) levels() []level {
 	return []level{ordinary, netRaw, netAdmin}
 }
 
-// hears reports the places of those where a word has been heard. Where rules stand in the pod itself, it is the sockets behind them that
-// must not hear.
+// hears reports the places of those where a word has been heard. Where rules stand in the pod itself, it is the sockets
+// behind them that must not hear.
 func (c *campaign) hears(word int, places ...string) []string {
 	if c.onWire() {
 		places = slices.Clone(places)
@@ -141,7 +143,8 @@ func (c *campaign) hears(word int, places ...string) []string {
 	return c.ears.at(word, places...)
 }
 
-// frames is a sender of frames in a pod that attacks, or of what an ordinary process can send where that is all that is tried.
+// frames is a sender of frames in a pod that attacks, or of what an ordinary process can send where that is all that is
+// tried.
 func (c *campaign) frames(from string) attacker {
 	if levels := c.levels(); len(levels) == 1 {
 		return c.senders[from+string(levels[0])]
@@ -149,7 +152,8 @@ func (c *campaign) frames(from string) attacker {
 	return c.senders[from+string(netRaw)]
 }
 
-// meet has all pods speak once, and waits until what is allowed passes: all know each other, the mesh and the policies stand.
+// meet has all pods speak once, and waits until what is allowed passes: all know each other, the mesh and the policies
+// stand.
 func (c *campaign) meet() {
 	for i := range 2 {
 		for _, from := range []string{"friend", "guest"} {
@@ -229,7 +233,8 @@ func (c *campaign) run(choose func(attack) bool) {
 		}
 	}
 	if after := c.tables(); after != before {
-		c.Errorf("%s: what nodes and pods know of neighbors and routers has changed\nbefore: %s\nafter: %s", c.spec, before, after)
+		c.Errorf("%s: what nodes and pods know of neighbors and routers has changed\nbefore: %s\nafter: %s", c.spec,
+			before, after)
 	}
 	c.disarm()
 	for _, r := range c.rows {
@@ -240,7 +245,8 @@ func (c *campaign) run(choose func(attack) bool) {
 // says: who looks at a pod's policies reads there what they do not hold.
 func (c *campaign) says(name string, words ...string) {
 	n := c.pods[name].node
-	out := nettest.Run(c, n.ns, filepath.Join(nettest.Programs(c), "weft"), "policy", "show", "shop/"+name, "--state-dir", c.path(n.name, "state"))
+	out := nettest.Run(c, n.ns, filepath.Join(nettest.Programs(c), "weft"), "policy", "show", "shop/"+name, "--state-dir",
+		c.path(n.name, "state"))
 	for _, w := range words {
 		if !strings.Contains(out, w) {
 			c.Errorf("%s: weft policy show does not say %q of %s:\n%s", c.spec, w, name, out)
@@ -286,10 +292,13 @@ func (c *campaign) tables() string {
 		spaces[name] = c.pods[name].ns
 	}
 	for _, name := range slices.Sorted(maps.Keys(spaces)) {
-		c.until("addresses of "+name+" are not looked for on the link any more", func() bool { // then the kernel adds routes for them
+		c.until("addresses of "+name+" are not looked for on the link any more", func() bool {
+			// then the kernel adds routes for them
 			return nettest.Run(c, spaces[name], "ip", "-6", "addr", "show", "tentative") == ""
 		})
-		for _, argv := range [][]string{{"ip", "-4", "route", "show", "table", "all"}, {"ip", "-6", "route", "show", "table", "all"}} {
+		for _, argv := range [][]string{
+			{"ip", "-4", "route", "show", "table", "all"}, {"ip", "-6", "route", "show", "table", "all"},
+		} {
 			for line := range strings.Lines(nettest.Run(c, spaces[name], argv...)) {
 				if !strings.Contains(line, "cache") {
 					fmt.Fprintf(&b, "%s: %s", name, line)
@@ -297,7 +306,8 @@ func (c *campaign) tables() string {
 			}
 		}
 		var neighbors []struct{ Dst, Dev, LLAddr string }
-		if err := json.Unmarshal([]byte(nettest.Run(c, spaces[name], "ip", "-j", "neigh", "show", "nud", "permanent")), &neighbors); err != nil {
+		if err := json.Unmarshal([]byte(nettest.Run(c, spaces[name], "ip", "-j", "neigh", "show", "nud", "permanent")),
+			&neighbors); err != nil {
 			c.Fatal(err)
 		}
 		for _, n := range neighbors {
@@ -307,7 +317,8 @@ func (c *campaign) tables() string {
 	return b.String()
 }
 
-// forget has all bridges forget behind which port an address is, and their nodes whose it is: without the guard, one row would keep the next one's packets away.
+// forget has all bridges forget behind which port an address is, and their nodes whose it is: without the guard, one
+// row would keep the next one's packets away.
 func (c *campaign) forget() {
 	spaces := map[*netns.NS]bool{}
 	for _, p := range c.pods {
@@ -320,7 +331,8 @@ func (c *campaign) forget() {
 	}
 	for ns := range spaces {
 		var links []struct{ IfName string }
-		if err := json.Unmarshal([]byte(nettest.Run(c, ns, "ip", "-j", "link", "show", "type", "bridge")), &links); err != nil {
+		if err := json.Unmarshal([]byte(nettest.Run(c, ns, "ip", "-j", "link", "show", "type", "bridge")),
+			&links); err != nil {
 			c.Fatal(err)
 		}
 		for _, l := range links {
@@ -332,17 +344,24 @@ func (c *campaign) forget() {
 	}
 }
 
-// services has the nodes translate node ports as kube-proxy does, and host ports where the rules of port mappings have gone.
+// services has the nodes translate node ports as kube-proxy does, and host ports where the rules of port mappings have
+// gone.
 func (c *campaign) services() {
 	for i, n := range c.nodes {
 		local := c.pods[[]string{"near", "far"}[i]]
 		rules := []string{
-			"add table inet kube", "delete table inet kube", "add table inet kube", "add chain inet kube pre { type nat hook prerouting priority -90; }",
-			"add chain inet kube post { type nat hook postrouting priority 90; }", "add rule inet kube post ct status dnat masquerade",
+			"add table inet kube", "delete table inet kube", "add table inet kube",
+			"add chain inet kube pre { type nat hook prerouting priority -90; }",
+			"add chain inet kube post { type nat hook postrouting priority 90; }",
+			"add rule inet kube post ct status dnat masquerade",
 		}
 		for port, to := range map[int]*pod{nodePort: c.pods["near"], nodePort + 1: c.pods["far"], hostPort: local} {
-			rules = append(rules, fmt.Sprintf("add rule inet kube pre meta nfproto ipv4 fib daddr type local udp dport %d dnat ip to %s:%d", port, to.addrs[0], openPort),
-				fmt.Sprintf("add rule inet kube pre meta nfproto ipv6 fib daddr type local udp dport %d dnat ip6 to [%s]:%d", port, to.addrs[1], openPort))
+			rules = append(
+				rules,
+				fmt.Sprintf("add rule inet kube pre meta nfproto ipv4 fib daddr type local udp dport %d dnat ip to %s:%d", port,
+					to.addrs[0], openPort),
+				fmt.Sprintf("add rule inet kube pre meta nfproto ipv6 fib daddr type local udp dport %d dnat ip6 to [%s]:%d", port,
+					to.addrs[1], openPort))
 		}
 		nettest.Run(c, n.ns, "nft", strings.Join(rules, "; "))
 	}
@@ -361,7 +380,9 @@ func (c *campaign) control(r *row, arrived []string) {
 	for end := time.Now().Add(patience); len(missing) > 0 && !time.Now().After(end); {
 		c.fire(r, missing)
 		for range 20 {
-			missing = slices.DeleteFunc(slices.Clone(missing), func(s shot) bool { return len(c.hears(s.word, r.at(r.stage)...)) > 0 })
+			missing = slices.DeleteFunc(slices.Clone(missing), func(s shot) bool {
+				return len(c.hears(s.word, r.at(r.stage)...)) > 0
+			})
 			if len(missing) == 0 {
 				break
 			}
@@ -388,5 +409,6 @@ func (c *campaign) control(r *row, arrived []string) {
 
 // report prints a row.
 func report(row string, sent, arrived, control int, verdict string) {
-	fmt.Fprintf(os.Stdout, "hostile: %s: sent %d, arrived %d, without the guard %d: %s\n", row, sent, arrived, control, verdict)
+	fmt.Fprintf(os.Stdout, "hostile: %s: sent %d, arrived %d, without the guard %d: %s\n", row, sent, arrived,
+		control, verdict)
 }

@@ -24,23 +24,25 @@ type attack struct {
 	at func(*stage) []string
 	// shots makes the packets.
 	shots func(*stage, *magazine)
-	// kernel says why the kernel itself lets nothing or not all of it through, with or without weft; "" where all must arrive without
-	// the guard.
+	// kernel says why the kernel itself lets nothing or not all of it through, with or without weft; "" where all must
+	// arrive without the guard.
 	kernel string
-	// lan: it is tried from an interface that has no end on the attacker's node, too. Who receives it refuses it or, where the attacker has
-	// no capabilities, the pod's own rules.
+	// lan: it is tried from an interface that has no end on the attacker's node, too. Who receives it refuses it or, where
+	// the attacker has no capabilities, the pod's own rules.
 	lan bool
 	// only are the designs and back ends in which it is tried; none: in all.
 	only []string
 }
 
 func (a attack) applies(w *world, l level) bool {
-	return strings.Contains(a.levels, string(l)) && (len(a.only) == 0 || slices.Contains(a.only, w.design) || slices.Contains(a.only, w.backend))
+	return strings.Contains(a.levels, string(l)) &&
+		(len(a.only) == 0 || slices.Contains(a.only, w.design) || slices.Contains(a.only, w.backend))
 }
 
 // table is every attack that is packets alone. Others have tests of their own.
 func table() []attack {
-	return slices.Concat(forged(), forgedMACs(), unlisted(), claims(), tunnels(), neighborTypes(), everyMAC(), tags(), extensions(), fragments(), unasked(), nodesOwn())
+	return slices.Concat(forged(), forgedMACs(), unlisted(), claims(), tunnels(), neighborTypes(), everyMAC(), tags(),
+		extensions(), fragments(), unasked(), nodesOwn())
 }
 
 // shot is one packet, and the word by which it is known.
@@ -137,10 +139,14 @@ func (s *stage) to(dst mac, p packet) send {
 
 // datagram is a UDP packet to openPort.
 func datagram(src, dst netip.Addr, word []byte) packet {
-	return packet{src: src, dst: dst, proto: protoUDP, body: udp(netip.AddrPortFrom(src, 4000), netip.AddrPortFrom(dst, openPort), word)}
+	return packet{
+		src: src, dst: dst, proto: protoUDP,
+		body: udp(netip.AddrPortFrom(src, 4000), netip.AddrPortFrom(dst, openPort), word),
+	}
 }
 
-// way is the Ethernet address by which a packet goes to a destination: on a bridge a pod of the same node is a neighbor.
+// way is the Ethernet address by which a packet goes to a destination: on a bridge a pod of the same node is a
+// neighbor.
 func (s *stage) way(dst netip.Addr) mac {
 	if s.w.onWire() {
 		return s.w.neighbor(dst)
@@ -182,7 +188,9 @@ func (s *stage) victims(i int) map[string]netip.Addr {
 // closed are the two pods that only friends may reach.
 func (s *stage) closed(i int) map[string]netip.Addr {
 	v := s.victims(i)
-	return map[string]netip.Addr{"a closed pod of this node": v["a pod of this node"], "a closed pod of another node": v["a pod of another node"]}
+	return map[string]netip.Addr{
+		"a closed pod of this node": v["a pod of this node"], "a closed pod of another node": v["a pod of another node"],
+	}
 }
 
 func familyName(i int) string { return []string{"IPv4", "IPv6"}[i] }
@@ -204,9 +212,18 @@ func forged() []attack {
 		{"a neighbor", "", ofPod("near")},
 		{"an allowed peer of this node", "", ofPod("friend")},
 		{"an allowed peer of another node", "", ofPod("guest")},
-		{"this node", "a host takes no packet of its own address from a link", func(s *stage, i int) netip.Addr { return s.w.nodes[0].addrs[i] }},
-		{"another node", "a host takes no packet of its own address from a link", func(s *stage, i int) netip.Addr { return s.w.nodes[1].addrs[i] }},
-		{"the gateway", "a host takes no packet of its own address from a link", func(s *stage, i int) netip.Addr { return s.gateway[i] }},
+		{
+			"this node", "a host takes no packet of its own address from a link",
+			func(s *stage, i int) netip.Addr { return s.w.nodes[0].addrs[i] },
+		},
+		{
+			"another node", "a host takes no packet of its own address from a link",
+			func(s *stage, i int) netip.Addr { return s.w.nodes[1].addrs[i] },
+		},
+		{
+			"the gateway", "a host takes no packet of its own address from a link",
+			func(s *stage, i int) netip.Addr { return s.gateway[i] },
+		},
 		{"loopback", martian, fixed("127.0.0.1", "::1")},
 		{"no address", martian, fixed("0.0.0.0", "::")},
 		{"a multicast group", martian, fixed("224.0.0.5", "ff02::5")},
@@ -217,7 +234,8 @@ func forged() []attack {
 	for _, src := range sources {
 		for i := range 2 {
 			out = append(out, attack{
-				area: "forged sources", name: familyName(i) + " source of " + src.name, levels: "bcd", from: "mallory", at: mayHear, kernel: src.kernel,
+				area: "forged sources", name: familyName(i) + " source of " + src.name, levels: "bcd", from: "mallory", at: mayHear,
+				kernel: src.kernel,
 				shots: func(s *stage, m *magazine) {
 					for what, dst := range s.victims(i) {
 						if from := src.of(s, i); from != dst {
@@ -229,13 +247,15 @@ func forged() []attack {
 		}
 	}
 	return append(out, attack{
-		area: "forged sources", name: "IPv6 source of others, by a socket that binds to it", levels: "a", from: "mallory", at: mayHear,
+		area: "forged sources", name: "IPv6 source of others, by a socket that binds to it", levels: "a",
+		from: "mallory", at: mayHear,
 		kernel: "no host takes such a source from a link",
 		shots: func(s *stage, m *magazine) {
 			for _, src := range sources {
 				for what, dst := range s.victims(1) {
 					from := src.of(s, 1)
-					if from != dst && !from.IsMulticast() && !from.IsUnspecified() && !from.IsLinkLocalUnicast() && !from.IsLoopback() {
+					if from != dst && !from.IsMulticast() && !from.IsUnspecified() && !from.IsLinkLocalUnicast() &&
+						!from.IsLoopback() {
 						m.add(src.name+" to "+what, func(w []byte) send {
 							return send{From: netip.AddrPortFrom(from, 4000), To: netip.AddrPortFrom(dst, openPort), Datagram: w}
 						})
@@ -246,18 +266,23 @@ func forged() []attack {
 	})
 }
 
-// unlisted are packets in names that no policy of the receiver allows, of interfaces whose sources the attacker's node cannot check.
+// unlisted are packets in names that no policy of the receiver allows, of interfaces whose sources the attacker's node
+// cannot check.
 func unlisted() []attack {
 	var out []attack
 	for i := range 2 {
 		out = append(out, attack{
-			area: "forged sources", name: familyName(i) + " sources that are not allowed, over macvlan and ipvlan", levels: "bc", from: "mallory", at: closedPods, lan: true, only: []string{"macvlan", "ipvlan"},
+			area: "forged sources", name: familyName(i) + " sources that are not allowed, over macvlan and ipvlan", levels: "bc",
+			from: "mallory", at: closedPods, lan: true, only: []string{"macvlan", "ipvlan"},
 			shots: func(s *stage, m *magazine) {
 				for what, dst := range s.closed(i) {
 					for whose, src := range map[string]netip.Addr{
-						"the attacker": s.me.addrs[i], "a neighbor": s.pod("mute").addrs[i], "nobody": netip.MustParseAddr([]string{"10.99.1.14", "fd99:0:0:1::c8"}[i]),
+						"the attacker": s.me.addrs[i], "a neighbor": s.pod("mute").addrs[i],
+						"nobody": netip.MustParseAddr([]string{"10.99.1.14", "fd99:0:0:1::c8"}[i]),
 					} {
-						macs := map[string]mac{"its own": s.me.mac, "a neighbor's": s.pod("mute").mac, "a stranger's": {2, 0, 0, 0, 0, 0x66}}
+						macs := map[string]mac{
+							"its own": s.me.mac, "a neighbor's": s.pod("mute").mac, "a stranger's": {2, 0, 0, 0, 0, 0x66},
+						}
 						if s.w.design == "ipvlan" { // all have the same, and by that a node knows its own pods
 							macs = map[string]mac{"its own": s.me.mac}
 						}

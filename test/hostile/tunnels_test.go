@@ -8,7 +8,8 @@ import (
 	"slices"
 )
 
-// inner is a packet that a tunnel is to bring somewhere: in the name of an allowed peer to a closed pod, or to the node itself.
+// inner is a packet that a tunnel is to bring somewhere: in the name of an allowed peer to a closed pod, or to the node
+// itself.
 type inner struct {
 	what string
 	data func(w []byte) packet
@@ -26,8 +27,13 @@ func (s *stage) inners(target int) []inner {
 		node := s.w.nodes[target].addrs[i]
 		stranger := []netip.Addr{netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("2001:db8:ff::9")}[i]
 		out = append(out,
-			inner{familyName(i) + " of an allowed peer to a closed pod", func(w []byte) packet { return datagram(peer, dst, w) }},
-			inner{familyName(i) + " of the attacker to a closed pod", func(w []byte) packet { return datagram(s.me.addrs[i], dst, w) }},
+			inner{
+				familyName(i) + " of an allowed peer to a closed pod", func(w []byte) packet { return datagram(peer, dst, w) },
+			},
+			inner{
+				familyName(i) + " of the attacker to a closed pod",
+				func(w []byte) packet { return datagram(s.me.addrs[i], dst, w) },
+			},
 			inner{familyName(i) + " of an allowed peer to the node", func(w []byte) packet { return datagram(peer, node, w) }},
 			inner{familyName(i) + " of a stranger to the node", func(w []byte) packet { return datagram(stranger, node, w) }},
 		)
@@ -35,8 +41,8 @@ func (s *stage) inners(target int) []inner {
 	return out
 }
 
-// unwrapped are the places where what was in a tunnel packet may not arrive. The tunnel packet itself may be seen by a node's raw
-// sockets and on the wire, it does no harm there.
+// unwrapped are the places where what was in a tunnel packet may not arrive. The tunnel packet itself may be seen by a
+// node's raw sockets and on the wire, it does no harm there.
 func unwrapped(s *stage) []string { return append(allPods(s), "socket:n1", "socket:n2") }
 
 // wrap makes tunnel packets of one kind.
@@ -74,7 +80,8 @@ func wraps() []wrap {
 		{name: "IPIP", proto: protoIPIP, backend: "ipip", payload: plain},
 		{name: "SIT", proto: protoSIT, payload: plain},
 		{name: "WireGuard", port: 51820, payload: func(_ *stage, p packet, _ int, _ bool) []byte {
-			return slices.Concat([]byte{4, 0, 0, 0}, make([]byte, 12), p.bytes(), make([]byte, 16)) // without the key there is no right one
+			// without the key there is no right one
+			return slices.Concat([]byte{4, 0, 0, 0}, make([]byte, 12), p.bytes(), make([]byte, 16))
 		}},
 	}
 }
@@ -98,11 +105,15 @@ func tunnels() []attack {
 			}
 			if t.port != 0 {
 				out = append(out, attack{
-					area: "tunnel packets", name: name + ", by a socket", levels: "a", from: "mallory", at: unwrapped, kernel: kernel(right),
+					area: "tunnel packets", name: name + ", by a socket", levels: "a", from: "mallory", at: unwrapped,
+					kernel: kernel(right),
 					shots: func(s *stage, m *magazine) {
 						each(s, func(what string, target, outer int, in inner) {
 							m.add(what, func(w []byte) send {
-								return send{To: netip.AddrPortFrom(s.w.nodes[target].addrs[outer], t.port), Datagram: t.payload(s, in.data(w), target, right)}
+								return send{
+									To:       netip.AddrPortFrom(s.w.nodes[target].addrs[outer], t.port),
+									Datagram: t.payload(s, in.data(w), target, right),
+								}
 							})
 						})
 					},
@@ -110,7 +121,8 @@ func tunnels() []attack {
 			}
 			for _, source := range []string{"its own name", "another node's name"} {
 				out = append(out, attack{
-					area: "tunnel packets", name: name + ", in " + source, levels: "bcd", from: "mallory", at: unwrapped, kernel: kernel(right), lan: source == "its own name",
+					area: "tunnel packets", name: name + ", in " + source, levels: "bcd", from: "mallory", at: unwrapped,
+					kernel: kernel(right), lan: source == "its own name",
 					shots: func(s *stage, m *magazine) {
 						each(s, func(what string, target, outer int, in inner) {
 							src, dst := s.me.addrs[outer], s.w.nodes[target].addrs[outer]
@@ -144,5 +156,8 @@ func (t wrap) outer(src, dst netip.Addr, payload []byte) packet {
 	if t.port == 0 {
 		return packet{src: src, dst: dst, proto: t.proto, body: payload}
 	}
-	return packet{src: src, dst: dst, proto: protoUDP, body: udp(netip.AddrPortFrom(src, 4000), netip.AddrPortFrom(dst, t.port), payload)}
+	return packet{
+		src: src, dst: dst, proto: protoUDP,
+		body: udp(netip.AddrPortFrom(src, 4000), netip.AddrPortFrom(dst, t.port), payload),
+	}
 }

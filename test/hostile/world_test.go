@@ -89,7 +89,8 @@ func newWorld(t *testing.T, as spec) *world {
 		nettest.Need(t, "ipvlan")
 	}
 	w := &world{T: t, spec: as, dir: t.TempDir(), pods: map[string]*pod{}, wire: nettest.NS(t, "wire")}
-	w.cni = libcni.NewCNIConfigWithCacheDir([]string{filepath.Join(nettest.Programs(t), "cni")}, filepath.Join(w.dir, "cache"), nil)
+	w.cni = libcni.NewCNIConfigWithCacheDir([]string{filepath.Join(nettest.Programs(t), "cni")},
+		filepath.Join(w.dir, "cache"), nil)
 	if err := os.Mkdir(w.path("store"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +113,9 @@ func (w *world) path(elem ...string) string {
 func (w *world) node(i int) {
 	n := &node{w: w, name: fmt.Sprintf("n%d", i), mac: mac{2, 0, 0, 0, 1, byte(i)}}
 	n.ns = nettest.NS(w, n.name)
-	n.addrs = []netip.Addr{netip.MustParseAddr(fmt.Sprintf("192.168.77.%d", i)), netip.MustParseAddr(fmt.Sprintf("fd00:77::%d", i))}
+	n.addrs = []netip.Addr{
+		netip.MustParseAddr(fmt.Sprintf("192.168.77.%d", i)), netip.MustParseAddr(fmt.Sprintf("fd00:77::%d", i)),
+	}
 	n.podCIDRs = []string{fmt.Sprintf("10.99.%d.0/28", i), fmt.Sprintf("fd99:0:0:%d::/64", i)}
 	nettest.IP(w, w.wire, "link add "+n.name+" type veth peer name eth0 netns "+n.ns.Path())
 	nettest.IP(w, w.wire, "link set "+n.name+" master switch up")
@@ -126,13 +129,15 @@ func (w *world) node(i int) {
 		nettest.IP(w, n.ns, line)
 	}
 	// The kernel's own check of sources stays out: weft's is tried.
-	nettest.Run(w, n.ns, "sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
+	nettest.Run(w, n.ns, "sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0",
+		"net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
 	w.nodes = append(w.nodes, n)
 	w.object("node-"+n.name, map[string]any{
 		"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": n.name},
 		"spec": map[string]any{"podCIDR": n.podCIDRs[0], "podCIDRs": n.podCIDRs},
 		"status": map[string]any{"addresses": []any{
-			map[string]any{"type": "InternalIP", "address": n.addrs[0].String()}, map[string]any{"type": "InternalIP", "address": n.addrs[1].String()},
+			map[string]any{"type": "InternalIP", "address": n.addrs[0].String()},
+			map[string]any{"type": "InternalIP", "address": n.addrs[1].String()},
 		}},
 	})
 }
@@ -157,10 +162,12 @@ func (n *node) start() {
 	w := n.w
 	w.Helper()
 	conf := map[string]any{
-		"node": n.name, "socket": n.socket(), "stateDir": w.path(n.name, "state"), "storeDir": w.path("store"), "addressDir": w.path(n.name, "addresses"),
-		"logLevel": "WARN", "install": map[string]any{"confDir": w.path(n.name, "net.d")},
+		"node": n.name, "socket": n.socket(), "stateDir": w.path(n.name, "state"), "storeDir": w.path("store"),
+		"addressDir": w.path(n.name, "addresses"),
+		"logLevel":   "WARN", "install": map[string]any{"confDir": w.path(n.name, "net.d")},
 		"network": map[string]any{
-			"mode": "cluster", "design": w.design, "encapsulation": w.backend, "clusterCIDRs": []string{"10.99.0.0/16", "fd99::/48"}, "masquerade": true,
+			"mode": "cluster", "design": w.design, "encapsulation": w.backend,
+			"clusterCIDRs": []string{"10.99.0.0/16", "fd99::/48"}, "masquerade": true,
 			"wireguardKeyFile": w.path(n.name, "wireguard.key"),
 		},
 	}
@@ -173,7 +180,10 @@ func (n *node) start() {
 		}
 	case "flannel":
 		conf["network"] = map[string]any{"mode": "flannel", "masquerade": true}
-		conf["flannel"] = map[string]any{"netConf": w.path(n.name, "net-conf.json"), "cniConf": w.path(n.name, "cni-conf.json"), "subnetFile": w.path(n.name, "subnet.env")}
+		conf["flannel"] = map[string]any{
+			"netConf": w.path(n.name, "net-conf.json"), "cniConf": w.path(n.name, "cni-conf.json"),
+			"subnetFile": w.path(n.name, "subnet.env"),
+		}
 		conf["policy"] = map[string]any{"mode": "enforce"}
 		err = errors.Join(err, n.flannel())
 	}
@@ -213,11 +223,15 @@ func (n *node) start() {
 // flannel writes what flannel's ConfigMap has.
 func (n *node) flannel() error {
 	w := n.w
-	chain := fmt.Sprintf(`{"name": "cbr0", "cniVersion": "1.0.0", "plugins": [{"type": "flannel", "subnetFile": %q, "dataDir": %q, "ipam": {"dataDir": %q},
+	chain := fmt.Sprintf(
+		`{"name": "cbr0", "cniVersion": "1.0.0", "plugins": [{"type": "flannel", "subnetFile": %q, "dataDir": %q, "ipam": {"dataDir": %q},
 		"delegate": {"hairpinMode": true, "isDefaultGateway": true}}, {"type": "portmap", "capabilities": {"portMappings": true}}]}`,
 		w.path(n.name, "subnet.env"), w.path(n.name, "flannel"), w.path(n.name, "addresses"))
-	network := fmt.Sprintf(`{"Network": "10.99.0.0/16", "EnableIPv6": true, "IPv6Network": "fd99::/48", "Backend": {"Type": %q}}`, w.backend)
-	return errors.Join(os.WriteFile(w.path(n.name, "cni-conf.json"), []byte(chain), 0o600), os.WriteFile(w.path(n.name, "net-conf.json"), []byte(network), 0o600))
+	network := fmt.Sprintf(
+		`{"Network": "10.99.0.0/16", "EnableIPv6": true, "IPv6Network": "fd99::/48", "Backend": {"Type": %q}}`, w.backend,
+	)
+	return errors.Join(os.WriteFile(w.path(n.name, "cni-conf.json"), []byte(chain), 0o600),
+		os.WriteFile(w.path(n.name, "net-conf.json"), []byte(network), 0o600))
 }
 
 // kill ends the agent; what it has written into the kernel stays.
@@ -249,10 +263,12 @@ func (n *node) list() *libcni.NetworkConfigList {
 	var list *libcni.NetworkConfigList
 	if n.w.onWire() {
 		i := n.name[1:]
-		list, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "weft-cni", "socket": %q, "delegates": [
+		list, err := libcni.NetworkConfFromBytes(
+			fmt.Appendf(
+				nil, `{"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "weft-cni", "socket": %q, "delegates": [
 			{"cniVersion": "1.0.0", "name": "lan", "type": %q, "master": "eth0", "ipam": {"type": "host-local", "dataDir": %q, "ranges": [
 				[{"subnet": "10.99.0.0/16", "rangeStart": "10.99.%s.2", "rangeEnd": "10.99.%s.13"}], [{"subnet": "fd99::/48", "rangeStart": "fd99:0:0:%s::2", "rangeEnd": "fd99:0:0:%s::99"}]]}}]}]}`,
-			n.socket(), n.w.design, n.w.path(n.name, "addresses"), i, i, i, i))
+				n.socket(), n.w.design, n.w.path(n.name, "addresses"), i, i, i, i))
 		if err != nil {
 			n.w.Fatal(err)
 		}
@@ -281,10 +297,17 @@ func (w *world) declare(name string, n *node, labels map[string]string) {
 func (w *world) add(name string, n *node, ns *netns.NS) *pod {
 	w.Helper()
 	list := n.list()
-	p := &pod{name: name, node: n, ns: ns, conf: &libcni.RuntimeConf{ContainerID: "id-" + name, NetNS: ns.Path(), IfName: "eth0"}}
-	p.conf.Args = [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", "uid-" + name}, {"K8S_POD_INFRA_CONTAINER_ID", p.conf.ContainerID}}
+	p := &pod{
+		name: name, node: n, ns: ns, conf: &libcni.RuntimeConf{ContainerID: "id-" + name, NetNS: ns.Path(), IfName: "eth0"},
+	}
+	p.conf.Args = [][2]string{
+		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", "uid-" + name},
+		{"K8S_POD_INFRA_CONTAINER_ID", p.conf.ContainerID},
+	}
 	if (name == "near" || name == "far") && !w.onWire() {
-		p.conf.CapabilityArgs = map[string]any{"portMappings": []any{map[string]any{"hostPort": hostPort, "containerPort": openPort, "protocol": "udp"}}}
+		p.conf.CapabilityArgs = map[string]any{
+			"portMappings": []any{map[string]any{"hostPort": hostPort, "containerPort": openPort, "protocol": "udp"}},
+		}
 	}
 	if w.binding != "" && (name == "mallory" || name == "mute") {
 		p.conf.Args = append(p.conf.Args, [2]string{"WEFT_VM", "shop/" + name})
@@ -330,27 +353,45 @@ func (w *world) del(p *pod) {
 func linkMAC(t testing.TB, ns *netns.NS, link string) mac {
 	t.Helper()
 	var links []struct{ Address string }
-	if err := json.Unmarshal([]byte(nettest.Run(t, ns, "ip", "-j", "link", "show", "dev", link)), &links); err != nil || len(links) != 1 {
+	if err := json.Unmarshal([]byte(nettest.Run(t, ns, "ip", "-j", "link", "show", "dev", link)), &links); err != nil ||
+		len(links) != 1 {
 		t.Fatalf("link %s: %v", link, err)
 	}
 	return parseMAC(t, links[0].Address)
 }
 
-// networkPolicy is a NetworkPolicy of pods of an app; from nil is no ingress rule, to likewise. In a rule, "" is everything.
+// networkPolicy is a NetworkPolicy of pods of an app; from nil is no ingress rule, to likewise. In a rule, "" is
+// everything.
 func networkPolicy(name, app string, types []string, from string) map[string]any {
-	spec := map[string]any{"podSelector": map[string]any{"matchLabels": map[string]string{"app": app}}, "policyTypes": types}
-	if from != "" {
-		spec["ingress"] = []any{map[string]any{"ports": []any{map[string]any{"protocol": "UDP", "port": widePort}}}, map[string]any{"from": []any{map[string]any{"podSelector": map[string]any{"matchLabels": map[string]string{"app": from}}}}}}
+	spec := map[string]any{
+		"podSelector": map[string]any{"matchLabels": map[string]string{"app": app}}, "policyTypes": types,
 	}
-	return map[string]any{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": map[string]any{"namespace": "shop", "name": name}, "spec": spec}
+	if from != "" {
+		spec["ingress"] = []any{
+			map[string]any{"ports": []any{map[string]any{"protocol": "UDP", "port": widePort}}},
+			map[string]any{
+				"from": []any{map[string]any{"podSelector": map[string]any{"matchLabels": map[string]string{"app": from}}}},
+			},
+		}
+	}
+	return map[string]any{
+		"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+		"metadata": map[string]any{"namespace": "shop", "name": name}, "spec": spec,
+	}
 }
 
 // manifests are the pods and what they may. What can be reached is closed but for friends; mute may send nothing.
 func (w *world) manifests() {
-	w.object("ns", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "shop", "labels": map[string]string{"kubernetes.io/metadata.name": "shop"}}})
+	w.object("ns", map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{
+			"name": "shop", "labels": map[string]string{"kubernetes.io/metadata.name": "shop"},
+		},
+	})
 	n1, n2 := w.nodes[0], w.nodes[1]
 	for name, at := range map[string]*node{"mallory": n1, "mute": n1, "near": n1, "friend": n1, "far": n2, "guest": n2} {
-		app := map[string]string{"near": "closed", "far": "closed", "friend": "friend", "guest": "friend", "mute": "mute", "mallory": "mallory"}[name]
+		app := map[string]string{
+			"near": "closed", "far": "closed", "friend": "friend", "guest": "friend", "mute": "mute", "mallory": "mallory",
+		}[name]
 		w.declare(name, at, map[string]string{"app": app})
 	}
 	w.object("policy-closed", networkPolicy("closed", "closed", []string{"Ingress"}, "friend"))

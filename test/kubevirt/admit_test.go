@@ -26,9 +26,10 @@ import (
 var spoken = regexp.MustCompile(`(spec(?:\.[A-Za-z0-9]+(?:\[\d+\])?)+): (.*?)(?:; spec\.|\n|$)`)
 
 // more are weft's own rules, beyond those of this part of KubeVirt's.
-var more = regexp.MustCompile(`is the address of interface|is the index of interface|is the place of|is no place in the order|no binding plugin` +
-	`|carried by a process|from resource claims|is no index|is no subnet|has no room|has no addresses|an option holds|bound by masquerade already|is not a unicast address` +
-	`|overlaps the pod's own`)
+var more = regexp.MustCompile(
+	`is the address of interface|is the index of interface|is the place of|is no place in the order|no binding plugin` +
+		`|carried by a process|from resource claims|is no index|is no subnet|has no room|has no addresses|an option holds|bound by masquerade already|is not a unicast address` +
+		`|overlaps the pod's own`)
 
 // complaint is one of weft's, or of KubeVirt's.
 type complaint struct{ field, why string }
@@ -55,8 +56,8 @@ func refused(t *testing.T, file string) (out []complaint) {
 	return out
 }
 
-// about tells whether a field is the one that somebody else names, or a part of it. KubeVirt names an interface's name, a list or
-// the whole machine where it means something of that.
+// about tells whether a field is the one that somebody else names, or a part of it. KubeVirt names an interface's name,
+// a list or the whole machine where it means something of that.
 func about(weft, kubevirt string) bool {
 	kubevirt = strings.TrimSuffix(kubevirt, ".name")
 	if kubevirt == "spec.interfaces" { // there is no such field
@@ -67,7 +68,8 @@ func about(weft, kubevirt string) bool {
 }
 
 func twice(c complaint) bool {
-	return strings.HasPrefix(c.field, "spec.networks[") && (strings.Contains(c.why, "stands before it") || strings.Contains(c.why, "are both the pod's default"))
+	return strings.HasPrefix(c.field, "spec.networks[") &&
+		(strings.Contains(c.why, "stands before it") || strings.Contains(c.why, "are both the pod's default"))
 }
 
 // compare has KubeVirt and weft judge machines.
@@ -108,7 +110,9 @@ func compare(t *testing.T, machines []v1.VirtualMachineInstance, table io.Writer
 			}
 		}
 		for _, o := range ours {
-			if !more.MatchString(o.why) && !slices.ContainsFunc(theirs[i], func(c metav1.StatusCause) bool { return about(o.field, c.Field) }) {
+			if !more.MatchString(o.why) && !slices.ContainsFunc(theirs[i], func(c metav1.StatusCause) bool {
+				return about(o.field, c.Field)
+			}) {
 				wrong = append(wrong, fmt.Sprintf("weft alone: %s: %s", o.field, o.why))
 			}
 		}

@@ -41,7 +41,8 @@ func anySource(r *rand.Rand, first bool) v1.NetworkSource {
 	pod := v1.NetworkSource{Pod: &v1.PodNetwork{}}
 	blue := v1.NetworkSource{Multus: &v1.MultusNetwork{NetworkName: "blue"}}
 	odd := []v1.NetworkSource{
-		pod, blue, {}, {Pod: pod.Pod, Multus: blue.Multus}, {Multus: &v1.MultusNetwork{}}, {Multus: &v1.MultusNetwork{NetworkName: "blue", Default: true}},
+		pod, blue, {}, {Pod: pod.Pod, Multus: blue.Multus}, {Multus: &v1.MultusNetwork{}},
+		{Multus: &v1.MultusNetwork{NetworkName: "blue", Default: true}},
 	}
 	if first {
 		return one(r, pod, odd...)
@@ -66,28 +67,36 @@ func anyNIC(r *rand.Rand, first bool) v1.Interface {
 		nic = one(r, masquerade, odd...)
 	}
 	nic.Model = one(r, "", "e1000", "virtio", "igb", "ne2000", "VIRTIO")
-	nic.MacAddress = one(r, "", "02:00:00:00:00:00", "02-00-00-00-00-07", "de:ad:be:ef:00:0"+fmt.Sprint(r.IntN(9)), "x", "02:00:00:00:00", "01:00:5e:00:00:01", "00:00:00:00:00:00", "00:00:00:00:fe:80:00:00", "0200.0000.0007")
-	nic.PciAddress = one(r, "", fmt.Sprintf("0000:81:0%d.1", r.IntN(9)), "81:01.0", "0000:80:11.9", "0000:80:80:1.0", "00000:00:01.0", "0000:g1:01.0")
+	nic.MacAddress = one(r, "", "02:00:00:00:00:00", "02-00-00-00-00-07", "de:ad:be:ef:00:0"+fmt.Sprint(r.IntN(9)), "x",
+		"02:00:00:00:00", "01:00:5e:00:00:01", "00:00:00:00:00:00", "00:00:00:00:fe:80:00:00", "0200.0000.0007")
+	nic.PciAddress = one(r, "", fmt.Sprintf("0000:81:0%d.1", r.IntN(9)), "81:01.0", "0000:80:11.9", "0000:80:80:1.0",
+		"00000:00:01.0", "0000:g1:01.0")
 	nic.State = one(r, "", v1.InterfaceStateLinkUp, v1.InterfaceStateLinkDown, v1.InterfaceStateAbsent, "gone")
 	if r.IntN(4) == 0 {
 		for range 1 + r.IntN(3) {
 			nic.Ports = append(nic.Ports, v1.Port{
-				Name: one(r, "", "http", "http", "Bad_Name", "a-name-that-is-longer-than-fifteen"), Protocol: one(r, "TCP", "", "UDP", "SCTP", "tcp"),
-				Port: one[int32](r, 80, 0, -1, 65535, 65536, 53),
+				Name:     one(r, "", "http", "http", "Bad_Name", "a-name-that-is-longer-than-fifteen"),
+				Protocol: one(r, "TCP", "", "UDP", "SCTP", "tcp"),
+				Port:     one[int32](r, 80, 0, -1, 65535, 65536, 53),
 			})
 		}
 	}
 	if r.IntN(8) == 0 {
 		for range one(r, 1, 2, 3, 11) {
 			nic.PortRanges = append(nic.PortRanges, v1.PortRange{
-				Protocol: one(r, "TCP", "UDP", "", "SCTP"), Start: one[int32](r, 80, 0, 90, 65536, 100), End: one[int32](r, 90, 80, 65535, 0, 70000, 200),
+				Protocol: one(r, "TCP", "UDP", "", "SCTP"), Start: one[int32](r, 80, 0, 90, 65536, 100),
+				End: one[int32](r, 90, 80, 65535, 0, 70000, 200),
 			})
 		}
 	}
 	if r.IntN(6) == 0 {
-		nic.DHCPOptions = &v1.DHCPOptions{NTPServers: []string{one(r, "192.0.2.1", "::1", "x", "192.0.2.300", "::ffff:192.0.2.1")}}
+		nic.DHCPOptions = &v1.DHCPOptions{
+			NTPServers: []string{one(r, "192.0.2.1", "::1", "x", "192.0.2.300", "::ffff:192.0.2.1")},
+		}
 		for range r.IntN(3) {
-			nic.DHCPOptions.PrivateOptions = append(nic.DHCPOptions.PrivateOptions, v1.DHCPPrivateOptions{Option: one(r, 224+r.IntN(30), 223, 255, 254, 224), Value: "x"})
+			nic.DHCPOptions.PrivateOptions = append(nic.DHCPOptions.PrivateOptions, v1.DHCPPrivateOptions{
+				Option: one(r, 224+r.IntN(30), 223, 255, 254, 224), Value: "x",
+			})
 		}
 	}
 	return nic

@@ -13,7 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestBad: each rule of KubeVirt's webhook, broken alone. With -v a table of what both say is written beside the programs.
+// TestBad: each rule of KubeVirt's webhook, broken alone. With -v a table of what both say is written beside the
+// programs.
 func TestBad(t *testing.T) {
 	const pods, two = "[{name: default, pod: {}}]", "[{name: default, pod: {}}, {name: b, multus: {networkName: b}}]"
 	masquerade := func(rest string) string { return "[{name: default, masquerade: {}, " + rest + "}]" }
@@ -30,8 +31,14 @@ func TestBad(t *testing.T) {
 		{"[{name: default, bridge: {}}]", "[{name: default, pod: {}, multus: {networkName: a}}]"},
 		{"[{name: default, bridge: {}}]", "[{name: default, multus: {}}]"},
 		{"[{name: default, bridge: {}}, {name: b, bridge: {}}]", "[{name: default, pod: {}}, {name: b, pod: {}}]"},
-		{"[{name: default, bridge: {}}, {name: b, bridge: {}}]", "[{name: default, pod: {}}, {name: b, multus: {networkName: a, default: true}}]"},
-		{"[{name: default, bridge: {}}, {name: b, bridge: {}}]", "[{name: default, multus: {networkName: a, default: true}}, {name: b, multus: {networkName: a, default: true}}]"},
+		{
+			"[{name: default, bridge: {}}, {name: b, bridge: {}}]",
+			"[{name: default, pod: {}}, {name: b, multus: {networkName: a, default: true}}]",
+		},
+		{
+			"[{name: default, bridge: {}}, {name: b, bridge: {}}]",
+			"[{name: default, multus: {networkName: a, default: true}}, {name: b, multus: {networkName: a, default: true}}]",
+		},
 		{"[{name: default}]", pods},
 		{"[{name: default, bridge: {}, masquerade: {}}]", pods},
 		{"[{name: default, slirp: {}}]", pods},
@@ -63,7 +70,9 @@ func TestBad(t *testing.T) {
 		{bridge("dhcpOptions: {privateOptions: [{option: 255, value: a}]}"), pods},
 		{bridge("dhcpOptions: {privateOptions: [{option: 224, value: a}, {option: 224, value: b}]}"), pods},
 	} {
-		text := fmt.Sprintf("apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: vm1}\nspec: {domain: {devices: {interfaces: %s}}, networks: %s}\n", c[0], c[1])
+		text := fmt.Sprintf(
+			"apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: vm1}\nspec: {domain: {devices: {interfaces: %s}}, networks: %s}\n", c[0], c[1],
+		)
 		var vmi v1.VirtualMachineInstance
 		if err := yaml.UnmarshalStrict([]byte(text), &vmi); err != nil {
 			t.Fatalf("%v\n%s", err, text)
@@ -76,7 +85,8 @@ func TestBad(t *testing.T) {
 		t.Errorf("%d of %d are refused by both", both, len(machines))
 	}
 	if testing.Verbose() {
-		if err := os.WriteFile(filepath.Join(filepath.Dir(program("kubevirt-net")), "refused.md"), []byte(table.String()), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(program("kubevirt-net")), "refused.md"), []byte(table.String()),
+			0o644); err != nil {
 			t.Error(err)
 		}
 	}

@@ -14,10 +14,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestDirect: in a pod that was attached as KubeVirt asks for, by the definition that weft ships, KubeVirt finds the taps of the
-// plugin weft-direct, and tells libvirt what weft would.
+// TestDirect: in a pod that was attached as KubeVirt asks for, by the definition that weft ships, KubeVirt finds the
+// taps of the plugin weft-direct, and tells libvirt what weft would.
 func TestDirect(t *testing.T) {
-	file := machine(t, "[{name: default, binding: {name: weft-direct}}, {name: blue, binding: {name: weft-direct}, bootOrder: 1, state: down}]",
+	file := machine(
+		t,
+		"[{name: default, binding: {name: weft-direct}}, {name: blue, binding: {name: weft-direct}, bootOrder: 1, state: down}]",
 		"[{name: default, pod: {}}, {name: blue, multus: {networkName: blue}}]", "", "")
 	p := newPod(t, "10.244.0.10/24", "fd00:244::10/64")
 	p.link(t, blue, "02:00:00:00:00:09", "10.7.0.5/24")
@@ -29,13 +31,15 @@ func TestDirect(t *testing.T) {
 	if d := cmp.Diff(before, p.see(t)); d != "" {
 		t.Errorf("KubeVirt's first phase changes the pod (-before +after):\n%s", d)
 	}
-	ours := must(t, program("weft"), "vm", "xml", "--nic", "default,mtu=1450,mac="+podMAC+",address=10.244.0.10/24,gateway="+gateway4,
+	ours := must(t, program("weft"), "vm", "xml", "--nic",
+		"default,mtu=1450,mac="+podMAC+",address=10.244.0.10/24,gateway="+gateway4,
 		"--nic", "blue,mtu=1450,mac=02:00:00:00:00:09,address=10.7.0.5/24", file)
 	if d := cmp.Diff(nics(t, theirs), nics(t, ours)); d != "" {
 		t.Errorf("libvirt's words (-KubeVirt +weft):\n%s", d)
 	}
 	for i, tap := range []string{"tap0", "tap" + strings.TrimPrefix(blue, "pod")} {
-		if got := nics(t, theirs)[i].Target.Dev; got != tap || before.Links[tap].Kind != "tun" || before.Links[tap].Tap["user"] != "qemu" {
+		if got := nics(t, theirs)[i].Target.Dev; got != tap || before.Links[tap].Kind != "tun" ||
+			before.Links[tap].Tap["user"] != "qemu" {
 			t.Errorf("KubeVirt takes %s; there is %+v", got, before.Links[tap])
 		}
 	}
@@ -77,8 +81,10 @@ func (p pod) attach(t *testing.T, file string) (networks []string) {
 			t.Fatal(err)
 		}
 		cmd := exec.Command(program("cni/weft-direct"))
-		cmd.Env = append(os.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID=truth", "CNI_NETNS="+p.netns, "CNI_IFNAME=net"+itoa(i+1),
-			"CNI_PATH="+filepath.Dir(program("cni/x")), "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAME=virt-launcher-vm1-x2x4z;K8S_POD_NAMESPACE=shop")
+		cmd.Env = append(os.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID=truth", "CNI_NETNS="+p.netns,
+			"CNI_IFNAME=net"+itoa(i+1),
+			"CNI_PATH="+filepath.Dir(program("cni/x")),
+			"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAME=virt-launcher-vm1-x2x4z;K8S_POD_NAMESPACE=shop")
 		cmd.Stdin = strings.NewReader(string(in))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("weft-direct for %v: %v\n%s", a.Args, err, out)

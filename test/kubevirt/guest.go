@@ -98,7 +98,8 @@ func (w *wire) ask4(said *Answers) error {
 	if _, err := exchange(request, &said.Ack); err != nil {
 		return err
 	}
-	other, err := dhcpv4.NewInform(w.mac, net.IPv4zero, dhcpv4.WithMessageType(dhcpv4.MessageTypeRequest), dhcpv4.WithBroadcast(true),
+	other, err := dhcpv4.NewInform(w.mac, net.IPv4zero, dhcpv4.WithMessageType(dhcpv4.MessageTypeRequest),
+		dhcpv4.WithBroadcast(true),
 		dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(net.IPv4(192, 0, 2, 77))))
 	if err != nil {
 		return err

@@ -56,7 +56,8 @@ func admit(in io.Reader, out io.Writer) error {
 
 // annotate prints the pod's annotation that multus reads.
 func annotate(vmi *v1.VirtualMachineInstance) error {
-	text, err := multus.GenerateCNIAnnotation(vmi.Namespace, vmi.Spec.Domain.Devices.Interfaces, vmi.Spec.Networks, plugins())
+	text, err := multus.GenerateCNIAnnotation(vmi.Namespace, vmi.Spec.Domain.Devices.Interfaces,
+		vmi.Spec.Networks, plugins())
 	if err != nil {
 		return err
 	}
@@ -64,7 +65,8 @@ func annotate(vmi *v1.VirtualMachineInstance) error {
 	return err
 }
 
-// kernel is KubeVirt's way to the kernel. Where that has no dummy interfaces, a bridge without ports takes their place, as with weft.
+// kernel is KubeVirt's way to the kernel. Where that has no dummy interfaces, a bridge without ports takes their place,
+// as with weft.
 type kernel struct {
 	driver.NetLink
 	procsys.ProcSys
@@ -102,12 +104,15 @@ func setup(vmi *v1.VirtualMachineInstance, networks []v1.Network, args []string)
 	if vmi.Status.MigrationTransport == v1.MigrationTransportUnix {
 		options = masquerade.WithIstio(istio.ProxyInjectionEnabled(vmi))
 	}
-	nat := masquerade.New(masquerade.WithIstio(istio.ProxyInjectionEnabled(vmi)), masquerade.WithPortRangesSpecGateEnabled(true), options)
+	nat := masquerade.New(masquerade.WithIstio(istio.ProxyInjectionEnabled(vmi)),
+		masquerade.WithPortRangesSpecGateEnabled(true), options)
 	states := network.NewConfigStateCache(string(vmi.UID), cache.CacheCreator{})
-	pod := netpod.NewNetPod(networks, vmispec.FilterInterfacesByNetworks(vmi.Spec.Domain.Devices.Interfaces, networks), string(vmi.UID), pid, owner,
+	pod := netpod.NewNetPod(networks, vmispec.FilterInterfacesByNetworks(vmi.Spec.Domain.Devices.Interfaces, networks),
+		string(vmi.UID), pid, owner,
 		int(converter.NetworkQueuesCapacity(vmi)),
 		netpod.NewState(&states, netns.New(pid)), netpod.WithNMStateAdapter(nmstate.New(nmstate.WithAdapter(kernel{}))),
-		netpod.WithMasqueradeAdapter(nat), netpod.WithBindingPlugins(plugins()), netpod.WithVMIIfaceStatuses(vmi.Status.Interfaces))
+		netpod.WithMasqueradeAdapter(nat), netpod.WithBindingPlugins(plugins()),
+		netpod.WithVMIIfaceStatuses(vmi.Status.Interfaces))
 	return pod.Setup()
 }
 

@@ -18,7 +18,9 @@ import (
 
 // phase2 runs in the pod.
 func phase2(vmi *v1.VirtualMachineInstance) error {
-	nics := vmispec.FilterInterfacesSpec(vmi.Spec.Domain.Devices.Interfaces, func(i v1.Interface) bool { return i.State != v1.InterfaceStateAbsent })
+	nics := vmispec.FilterInterfacesSpec(vmi.Spec.Domain.Devices.Interfaces, func(i v1.Interface) bool {
+		return i.State != v1.InterfaceStateAbsent
+	})
 	networks := vmispec.FilterNetworksByInterfaces(vmi.Spec.Networks, nics)
 	taps := domainspec.DomainAttachmentByInterfaceName(vmi.Spec.Domain.Devices.Interfaces, plugins())
 	model := "virtio-non-transitional"
@@ -26,11 +28,13 @@ func phase2(vmi *v1.VirtualMachineInstance) error {
 		model = "virtio-transitional"
 	}
 	var domain api.Domain
-	configurator := converter.NewDomainConfigurator(converter.WithDomainAttachmentByInterfaceName(taps), converter.WithROMTuningSupport(true), converter.WithVirtioModel(model))
+	configurator := converter.NewDomainConfigurator(converter.WithDomainAttachmentByInterfaceName(taps),
+		converter.WithROMTuningSupport(true), converter.WithVirtioModel(model))
 	if err := configurator.Configure(vmi, &domain); err != nil {
 		return err
 	}
-	if err := launcher.NewVMNetworkConfigurator(vmi, cache.CacheCreator{}, launcher.WithDomainAttachments(taps)).SetupPodNetworkPhase2(&domain, networks); err != nil {
+	if err := launcher.NewVMNetworkConfigurator(vmi, cache.CacheCreator{},
+		launcher.WithDomainAttachments(taps)).SetupPodNetworkPhase2(&domain, networks); err != nil {
 		return err
 	}
 	text, err := xml.MarshalIndent(struct {

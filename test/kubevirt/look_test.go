@@ -87,7 +87,9 @@ func (p pod) see(t *testing.T) look {
 	}
 	for name, l := range out.Links {
 		if l.Kind == "bridge" && l.Up {
-			out.Sysctls["route_localnet "+name] = strings.TrimSpace(p.run(t, "sysctl", "-n", "net.ipv4.conf."+name+".route_localnet"))
+			out.Sysctls["route_localnet "+name] = strings.TrimSpace(
+				p.run(t, "sysctl", "-n", "net.ipv4.conf."+name+".route_localnet"),
+			)
 		}
 	}
 	out.Rules = plain(p.run(t, "nft", "list", "ruleset"))

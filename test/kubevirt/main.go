@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Kubevirt-net does to a pod's network what KubeVirt does, with KubeVirt's own code, so that weft's tests have somebody to
-// ask who is not weft. Each verb is a part of KubeVirt's: the webhook, virt-handler and virt-launcher, and one plays the guest.
+// Kubevirt-net does to a pod's network what KubeVirt does, with KubeVirt's own code, so that weft's tests have somebody
+// to ask who is not weft. Each verb is a part of KubeVirt's: the webhook, virt-handler and virt-launcher, and one plays
+// the guest.
 package main
 
 import (
@@ -67,7 +68,10 @@ func read(file string) (*v1.VirtualMachineInstance, error) {
 // plugins are the binding plugins that the cluster's KubeVirt object would name.
 func plugins() map[string]v1.InterfaceBindingPlugin {
 	return map[string]v1.InterfaceBindingPlugin{
-		"weft-direct": {NetworkAttachmentDefinition: "default/weft-direct", DomainAttachmentType: v1.Tap, Migration: &v1.InterfaceBindingMigration{}},
-		"managed":     {DomainAttachmentType: v1.ManagedTap},
+		"weft-direct": {
+			NetworkAttachmentDefinition: "default/weft-direct", DomainAttachmentType: v1.Tap,
+			Migration: &v1.InterfaceBindingMigration{},
+		},
+		"managed": {DomainAttachmentType: v1.ManagedTap},
 	}
 }

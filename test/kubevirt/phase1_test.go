@@ -16,7 +16,8 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// machine writes a manifest and gives its name. Its interfaces and networks are in YAML's flow form; rest goes below spec.domain.devices.
+// machine writes a manifest and gives its name. Its interfaces and networks are in YAML's flow form; rest goes below
+// spec.domain.devices.
 func machine(t *testing.T, interfaces, networks, annotations, more string) string {
 	t.Helper()
 	file, transport, far := filepath.Join(t.TempDir(), "vm.yaml"), "", ""
@@ -65,17 +66,32 @@ func TestPhase1(t *testing.T) {
 		{"masquerade", "[{name: default, masquerade: {}}]", pods, "", "", dual},
 		{"masquerade of IPv4", "[{name: default, masquerade: {}}]", pods, "", "", dual[:1]},
 		{"masquerade of IPv6", "[{name: default, masquerade: {}}]", pods, "", "", dual[1:]},
-		{"masquerade of a pod with one address", "[{name: default, masquerade: {}}]", pods, "", queues, []string{"10.244.0.10/32"}},
+		{
+			"masquerade of a pod with one address", "[{name: default, masquerade: {}}]", pods, "", queues,
+			[]string{"10.244.0.10/32"},
+		},
 		{"masquerade with ports", ports, pods, "", "", dual},
 		{"masquerade with ranges", ranges, pods, "", "", dual},
 		{"masquerade beside Istio", "[{name: default, masquerade: {}}]", pods, istio, "", dual[:1]},
 		{"masquerade with ports beside Istio", ports, pods, istio, "", dual[:1]},
 		{"masquerade of IPv6 with ranges beside Istio", ranges, pods, istio, "", dual},
-		{"masquerade that migrates by sockets", "[{name: default, masquerade: {}}]", pods, `kubevirt.io/migrationTransportUnix: ""`, "", dual},
-		{"masquerade with subnets of its own", "[{name: default, masquerade: {}}]", "[{name: default, pod: {vmNetworkCIDR: 10.9.0.0/16, vmIPv6NetworkCIDR: 'fd77::/64'}}]", "", "", dual},
+		{
+			"masquerade that migrates by sockets", "[{name: default, masquerade: {}}]", pods,
+			`kubevirt.io/migrationTransportUnix: ""`, "", dual,
+		},
+		{
+			"masquerade with subnets of its own", "[{name: default, masquerade: {}}]",
+			"[{name: default, pod: {vmNetworkCIDR: 10.9.0.0/16, vmIPv6NetworkCIDR: 'fd77::/64'}}]", "", "", dual,
+		},
 		{"bridge", "[{name: default, bridge: {}}]", pods, "", "", dual},
-		{"bridge of a pod with one address", "[{name: default, bridge: {}, model: e1000}]", pods, "", queues, []string{"10.244.0.10/32"}},
-		{"bridge with a hardware address", "[{name: default, bridge: {}, macAddress: '02:00:00:00:00:07'}]", pods, "", "", dual[:1]},
+		{
+			"bridge of a pod with one address", "[{name: default, bridge: {}, model: e1000}]", pods, "", queues,
+			[]string{"10.244.0.10/32"},
+		},
+		{
+			"bridge with a hardware address", "[{name: default, bridge: {}, macAddress: '02:00:00:00:00:07'}]", pods, "",
+			"", dual[:1],
+		},
 		{"managedTap", "[{name: default, binding: {name: managed}}]", pods, "", "", dual[:1]},
 		{"two bridges", fmt.Sprintf(both, "bridge"), second, "", "", dual[:1]},
 		{"masquerade and bridge", fmt.Sprintf(both, "masquerade"), second, "", "", dual[:1]},
@@ -88,7 +104,8 @@ func TestPhase1(t *testing.T) {
 				weft.link(t, blue, "02:00:00:00:00:09", "10.7.0.5/24")
 			}
 			must(t, program("kubevirt-net"), "phase1", file, itoa(kubevirt.pid))
-			must(t, program("weft"), "vm", "phase1", "--agent", "", "--binding", "managed=managedTap", "--netns", weft.netns, "--state-dir", t.TempDir(), file)
+			must(t, program("weft"), "vm", "phase1", "--agent", "", "--binding", "managed=managedTap", "--netns", weft.netns,
+				"--state-dir", t.TempDir(), file)
 			want, got := kubevirt.see(t), weft.see(t)
 			want.Rules = slices.DeleteFunc(want.Rules, own6)
 			if d := cmp.Diff(want, got); d != "" {

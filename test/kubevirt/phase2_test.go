@@ -82,13 +82,28 @@ func TestPhase2(t *testing.T) {
 	}{
 		{"masquerade", "[{name: default, masquerade: {}, " + mac + "}]", pods, "", dual, false},
 		{"masquerade of IPv6", "[{name: default, masquerade: {}}]", pods, "", dual[1:], false},
-		{"masquerade with options", "[{name: default, masquerade: {}, " + options + "}]", pods, "networkInterfaceMultiqueue: true, ", dual[:1], false},
-		{"masquerade with subnets of its own", "[{name: default, masquerade: {}, " + device + "}]", "[{name: default, pod: {vmNetworkCIDR: 10.9.0.0/16, vmIPv6NetworkCIDR: 'fd77::/64'}}]", "", dual, false},
+		{
+			"masquerade with options", "[{name: default, masquerade: {}, " + options + "}]", pods,
+			"networkInterfaceMultiqueue: true, ", dual[:1], false,
+		},
+		{
+			"masquerade with subnets of its own", "[{name: default, masquerade: {}, " + device + "}]",
+			"[{name: default, pod: {vmNetworkCIDR: 10.9.0.0/16, vmIPv6NetworkCIDR: 'fd77::/64'}}]", "", dual, false,
+		},
 		{"bridge", "[{name: default, bridge: {}}]", pods, "useVirtioTransitional: true, ", dual, false},
-		{"bridge with options", "[{name: default, bridge: {}, " + mac + ", " + options + "}]", pods, "networkInterfaceMultiqueue: true, ", dual[:1], false},
-		{"bridge of a pod with one address", "[{name: default, bridge: {}, " + device + "}]", pods, "", []string{"10.244.0.10/32"}, false},
+		{
+			"bridge with options", "[{name: default, bridge: {}, " + mac + ", " + options + "}]", pods,
+			"networkInterfaceMultiqueue: true, ", dual[:1], false,
+		},
+		{
+			"bridge of a pod with one address", "[{name: default, bridge: {}, " + device + "}]", pods, "",
+			[]string{"10.244.0.10/32"}, false,
+		},
 		{"managedTap", "[{name: default, binding: {name: managed}, " + device + "}]", pods, "", dual, true},
-		{"two bridges", "[{name: default, bridge: {}, bootOrder: 2}, {name: blue, bridge: {}, bootOrder: 1}]", second, "networkInterfaceMultiqueue: true, ", dual, false},
+		{
+			"two bridges", "[{name: default, bridge: {}, bootOrder: 2}, {name: blue, bridge: {}, bootOrder: 1}]", second,
+			"networkInterfaceMultiqueue: true, ", dual, false,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -112,7 +127,8 @@ func TestPhase2(t *testing.T) {
 				return
 			}
 			their, our := kubevirt.asks(t, "tap0", theirs), weft.asks(t, "tap0", ours)
-			if want4 := c.addrs[0] != dual[1]; (their.Ack != nil) != want4 || (their.Reply != nil) != (strings.Contains(c.interfaces, "masquerade") && len(c.addrs) > 1 || !want4) {
+			if want4 := c.addrs[0] != dual[1]; (their.Ack != nil) != want4 ||
+				(their.Reply != nil) != (strings.Contains(c.interfaces, "masquerade") && len(c.addrs) > 1 || !want4) {
 				t.Errorf("KubeVirt's own answers: %+v", their)
 			}
 			t.Logf("%+v", their.Ack)
@@ -146,8 +162,8 @@ func (p pod) weft(t *testing.T, file string) (devices string) {
 	return devices
 }
 
-// forgive takes out what weft says otherwise, and means to: it refuses an address that is another's, and DHCPv6 tells the
-// domains that DHCP does.
+// forgive takes out what weft says otherwise, and means to: it refuses an address that is another's, and DHCPv6 tells
+// the domains that DHCP does.
 func forgive(t *testing.T, want, got Answers) {
 	t.Helper()
 	if want.Other != nil && got.Other != nil {

@@ -10,11 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestPlug: an interface comes to a machine that is there, and leaves it again. KubeVirt leaves the pod's link as it was for the
-// machine, without name and addresses; weft gives it back. KubeVirt also counts
-// anew what comes later: its bridge has the address of the first one's, whom its DHCP server then is not.
+// TestPlug: an interface comes to a machine that is there, and leaves it again. KubeVirt leaves the pod's link as it
+// was for the machine, without name and addresses; weft gives it back. KubeVirt also counts anew what comes later: its
+// bridge has the address of the first one's, whom its DHCP server then is not.
 func TestPlug(t *testing.T) {
-	const first, second = "{name: default, bridge: {}}", "[{name: default, pod: {}}, {name: blue, multus: {networkName: blue}}]"
+	const first, second = "{name: default, bridge: {}}",
+		"[{name: default, pod: {}}, {name: blue, multus: {networkName: blue}}]"
 	kubevirt, weft, dir := newPod(t, "10.244.0.10/24"), newPod(t, "10.244.0.10/24"), t.TempDir()
 	for _, p := range []pod{kubevirt, weft} {
 		p.link(t, blue, "02:00:00:00:00:09", "10.7.0.5/24")

@@ -18,8 +18,9 @@ var (
 	protoSet = regexp.MustCompile(`meta l4proto \. th dport (tcp|udp) \. (\S+)`)
 )
 
-// plain is nft's listing as a list of single rules: sets are written out, one rule for each element, and order counts only
-// between what goes back and what does something. The two tables of addresses' translation have one name. The guard's table is weft's alone.
+// plain is nft's listing as a list of single rules: sets are written out, one rule for each element, and order counts
+// only between what goes back and what does something. The two tables of addresses' translation have one name. The
+// guard's table is weft's alone.
 func plain(listing string) []string {
 	var out []string
 	for table := range strings.SplitSeq(listing, "\ntable ") {
@@ -93,7 +94,8 @@ func spread(rule string) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// own6 are KubeVirt's rules about ::1, which weft leaves out: the kernel takes no packet from or to ::1 over a link, they never do anything.
+// own6 are KubeVirt's rules about ::1, which weft leaves out: the kernel takes no packet from or to ::1 over a link,
+// they never do anything.
 func own6(rule string) bool {
 	for _, chain := range []string{"input", "output", "KUBEVIRT_POSTINBOUND"} {
 		if strings.HasPrefix(rule, "ip6 nat "+chain) {

@@ -53,8 +53,11 @@ func (p pod) runs(t *testing.T, file string) []v1.VirtualMachineInstanceNetworkI
 		return append([]string{program("weft"), "vm", verb, "--dir", filepath.Join(dir, "m")}, more...)
 	}
 	t.Cleanup(func() { _, _ = try(in("stop", "shop/vm1")...) })
-	must(t, in("run", "--detach", "--agent-socket", "", "--records-dir", filepath.Join(dir, "r"), "--state-dir", filepath.Join(dir, "s"),
-		"--netns", p.netns, "--pod", "virt-launcher-vm1", file)...)
+	must(
+		t,
+		in("run", "--detach", "--agent-socket", "", "--records-dir", filepath.Join(dir, "r"), "--state-dir",
+			filepath.Join(dir, "s"),
+			"--netns", p.netns, "--pod", "virt-launcher-vm1", file)...)
 	var vmi v1.VirtualMachineInstance
 	if err := json.Unmarshal([]byte(must(t, in("status", "-o", "json", "shop/vm1")...)), &vmi); err != nil {
 		t.Fatal(err)

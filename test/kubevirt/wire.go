@@ -88,7 +88,8 @@ func (w *wire) packet6(to net.HardwareAddr, dst netip.Addr, proto byte, body []b
 	src := w.own()
 	copy(ip[8:], src.AsSlice())
 	copy(ip[24:], dst.AsSlice())
-	pseudo := append(append(append([]byte{}, ip[8:40]...), 0, 0, byte(len(body)>>8), byte(len(body)), 0, 0, 0, proto), body...)
+	pseudo := append(append(append([]byte{}, ip[8:40]...), 0, 0, byte(len(body)>>8), byte(len(body)), 0, 0, 0, proto),
+		body...)
 	binary.BigEndian.PutUint16(body[sum:], checksum(pseudo))
 	_, err := w.f.Write(append(append(w.ether(to, 0x86dd), ip...), body...))
 	return err

@@ -16,7 +16,8 @@ import (
 
 const inside = "WEFT_TRUTH_INSIDE"
 
-// prepare has a /run and a /var (one whose run is no link, as in KubeVirt's images), and the user and group that KubeVirt's images have.
+// prepare has a /run and a /var (one whose run is no link, as in KubeVirt's images), and the user and group that
+// KubeVirt's images have.
 const prepare = `mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /var
 mkdir -p /var/run/kubevirt-private
@@ -26,8 +27,8 @@ mount --bind /var/passwd /etc/passwd
 mount --bind /var/group /etc/group
 ip link set lo up`
 
-// TestMain has everything happen in namespaces that end with the tests: of the network, of mounts (KubeVirt writes below /var),
-// of processes.
+// TestMain has everything happen in namespaces that end with the tests: of the network, of mounts (KubeVirt writes
+// below /var), of processes.
 func TestMain(m *testing.M) {
 	if os.Getuid() != 0 || os.Getenv("WEFT_BIN_DIR") == "" {
 		fmt.Fprintln(os.Stderr, "SKIP: KubeVirt's code beside weft's: make truth-kubevirt, as root")
@@ -35,7 +36,8 @@ func TestMain(m *testing.M) {
 	}
 	var err error
 	if os.Getenv(inside) == "" {
-		cmd := exec.Command("unshare", append([]string{"--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"}, os.Args...)...)
+		cmd := exec.Command("unshare",
+			append([]string{"--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"}, os.Args...)...)
 		cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), inside+"=1"), os.Stdout, os.Stderr
 		err = cmd.Run()
 	} else {
@@ -73,7 +75,8 @@ func try(argv ...string) (string, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	cmd.Env = append(os.Environ(), "MY_POD_IP=10.244.0.10", "PATH="+filepath.Join(os.Getenv("WEFT_BIN_DIR"), "kubevirt")+":"+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), "MY_POD_IP=10.244.0.10",
+		"PATH="+filepath.Join(os.Getenv("WEFT_BIN_DIR"), "kubevirt")+":"+os.Getenv("PATH"))
 	if err := cmd.Run(); err != nil {
 		return out.String(), fmt.Errorf("%s: %w\n%s%s", strings.Join(argv, " "), err, out.String(), errs.String())
 	}
@@ -87,7 +90,8 @@ const (
 	farGateway = "169.254.1.1"
 )
 
-// pod is a network namespace with a link eth0 whose other end is the tests'; it has a host name, a resolv.conf and a /var of its own.
+// pod is a network namespace with a link eth0 whose other end is the tests'; it has a host name, a resolv.conf and a
+// /var of its own.
 type pod struct {
 	pid   int
 	netns string
@@ -97,11 +101,17 @@ type pod struct {
 func newPod(t *testing.T, addrs ...string) pod {
 	t.Helper()
 	conf := filepath.Join(t.TempDir(), "resolv.conf")
-	if err := os.WriteFile(conf, []byte("search shop.svc.cluster.local svc.cluster.local cluster.local\nnameserver 10.96.0.10\nnameserver fd00:96::a\n"), 0o644); err != nil {
+	if err := os.WriteFile(
+		conf,
+		[]byte(
+			"search shop.svc.cluster.local svc.cluster.local cluster.local\nnameserver 10.96.0.10\nnameserver fd00:96::a\n",
+		), 0o644,
+	); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("unshare", "--net", "--mount", "--uts", "sh", "-ec",
-		"mount -t tmpfs tmpfs /var; mkdir -p /var/run/kubevirt-private; mount --bind "+conf+" /etc/resolv.conf; hostname vm1; ip link set lo up; echo ready; exec cat")
+		"mount -t tmpfs tmpfs /var; mkdir -p /var/run/kubevirt-private; mount --bind "+conf+
+			" /etc/resolv.conf; hostname vm1; ip link set lo up; echo ready; exec cat")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +136,8 @@ func newPod(t *testing.T, addrs ...string) pod {
 func (p pod) link(t *testing.T, name, mac string, addrs ...string) {
 	t.Helper()
 	far := fmt.Sprintf("h%d%.4s", p.pid, strings.TrimPrefix(name, "pod"))
-	must(t, "ip", "link", "add", far, "mtu", "1450", "type", "veth", "peer", "name", name, "mtu", "1450", "address", mac, "netns", strconv.Itoa(p.pid))
+	must(t, "ip", "link", "add", far, "mtu", "1450", "type", "veth", "peer", "name", name, "mtu", "1450", "address", mac,
+		"netns", strconv.Itoa(p.pid))
 	t.Cleanup(func() { _, _ = try("ip", "link", "del", far) })
 	must(t, "ip", "link", "set", far, "up", "address", "ee:ee:ee:ee:ee:ee")
 	for _, line := range []string{gateway4 + "/32", "10.244.0.9/32", gateway6 + "/128", farGateway + "/32"} {

@@ -12,21 +12,24 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestBackendOfOnesOwn: the example of a back end in a module outside of weft's builds, and its agent runs a cluster: what
-// is for other nodes goes by the node that is named as the router. weft's own agent refuses its name.
+// TestBackendOfOnesOwn: the example of a back end in a module outside of weft's builds, and its agent runs a cluster:
+// what is for other nodes goes by the node that is named as the router. weft's own agent refuses its name.
 func TestBackendOfOnesOwn(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		nettest.Without(t, "there is no Go to build the example with")
 	}
 	program := filepath.Join(t.TempDir(), "relay-agent")
-	build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", program, ".")
+	build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o",
+		program, ".")
 	build.Dir = "../../examples/backend"
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the example: %v\n%s", err, out)
 	}
 	dir := labDir(t)
-	up := []string{"lab", "up", "--nodes", "3", "--from", examples2(t), "--encapsulation", "example.org/relay", "--dir", dir}
+	up := []string{
+		"lab", "up", "--nodes", "3", "--from", examples2(t), "--encapsulation", "example.org/relay", "--dir", dir,
+	}
 
 	if a := weft(t, up...); a.code != 1 || !strings.Contains(a.stderr, `back end "example.org/relay" is not known`) {
 		t.Errorf("weft's own agent: exit %d\n%s", a.code, a.stderr)
@@ -35,7 +38,8 @@ func TestBackendOfOnesOwn(t *testing.T) {
 	if a := weft(t, up...); a.code != 1 || !strings.Contains(a.stderr, "RELAY_ROUTERS") {
 		t.Errorf("without a router: exit %d\n%s", a.code, a.stderr)
 	}
-	if a := weft(t, append(up, "--agent-env", "RELAY_ROUTERS")...); a.code != 2 || !strings.Contains(a.stderr, `--agent-env "RELAY_ROUTERS" is not NAME=VALUE`) {
+	if a := weft(t, append(up, "--agent-env", "RELAY_ROUTERS")...); a.code != 2 ||
+		!strings.Contains(a.stderr, `--agent-env "RELAY_ROUTERS" is not NAME=VALUE`) {
 		t.Errorf("a variable without a value: exit %d\n%s", a.code, a.stderr)
 	}
 	must(t, append(up, "--agent-env", "RELAY_ROUTERS=172.18.0.1,fd18::1")...)
@@ -51,7 +55,8 @@ func TestBackendOfOnesOwn(t *testing.T) {
 			if want == "" { // its own
 				continue
 			}
-			if r := must(t, "lab", "exec", n.Name, "--dir", dir, "--", "ip", family, "route", "show", cidr.String()); !strings.Contains(r.stdout, "via "+want+" ") {
+			if r := must(t, "lab", "exec", n.Name, "--dir", dir, "--", "ip", family, "route", "show",
+				cidr.String()); !strings.Contains(r.stdout, "via "+want+" ") {
 				t.Errorf("%s leads %s not by %s: %s", n.Name, cidr, want, r.stdout)
 			}
 		}

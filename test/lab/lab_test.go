@@ -129,8 +129,10 @@ func checkTeeth(t *testing.T, dir string, st lab.Status) {
 	exec := func(argv ...string) {
 		must(t, append([]string{"lab", "exec", web.Node, "--dir", dir, "--"}, argv...)...)
 	}
-	exec("nft", "add table inet teeth; add chain inet teeth f { type filter hook forward priority 0; }; add rule inet teeth f ip daddr "+
-		web.IPs[0].String()+" icmp type echo-request drop")
+	exec(
+		"nft",
+		"add table inet teeth; add chain inet teeth f { type filter hook forward priority 0; }; add rule inet teeth f ip daddr "+
+			web.IPs[0].String()+" icmp type echo-request drop")
 	r, code := reachOf(t, dir)
 	exec("nft", "delete", "table", "inet", "teeth")
 	if code != 1 || len(r.Failed) == 0 || r.Reached+len(r.Failed) != r.Pairs {
@@ -145,10 +147,12 @@ func checkTeeth(t *testing.T, dir string, st lab.Status) {
 }
 
 func checkExec(t *testing.T, dir string, st lab.Status) {
-	if a := must(t, "lab", "exec", "--dir", dir, "node1", "--", "ip", "-br", "addr", "show", "eth1"); !strings.Contains(a.stdout, "172.18.1.1/24") {
+	if a := must(t, "lab", "exec", "--dir", dir, "node1", "--", "ip", "-br", "addr", "show",
+		"eth1"); !strings.Contains(a.stdout, "172.18.1.1/24") {
 		t.Errorf("eth1 of node1: %s", a.stdout)
 	}
-	a := must(t, "lab", "exec", "--dir", dir, "backend/db", "--", "sh", "-c", "hostname; ip -br addr show eth0; ls /proc | grep -c '^[0-9]'")
+	a := must(t, "lab", "exec", "--dir", dir, "backend/db", "--", "sh", "-c",
+		"hostname; ip -br addr show eth0; ls /proc | grep -c '^[0-9]'")
 	db := st.Pods[slices.IndexFunc(st.Pods, func(p lab.PodStatus) bool { return p.Name == "db" })]
 	if !strings.HasPrefix(a.stdout, "db\n") || !strings.Contains(a.stdout, db.IPs[0].String()) {
 		t.Errorf("in pod db: %s", a.stdout)
@@ -156,7 +160,8 @@ func checkExec(t *testing.T, dir string, st lab.Status) {
 	if a := weft(t, "lab", "exec", "--dir", dir, "node1", "--", "sh", "-c", "exit 7"); a.code != 7 || a.stderr != "" {
 		t.Errorf("exit 7 became %d, %s", a.code, a.stderr)
 	}
-	if a := weft(t, "lab", "exec", "--dir", dir, "nobody", "--", "true"); a.code != 1 || !strings.Contains(a.stderr, `no node or pod is called "nobody"`) {
+	if a := weft(t, "lab", "exec", "--dir", dir, "nobody", "--", "true"); a.code != 1 ||
+		!strings.Contains(a.stderr, `no node or pod is called "nobody"`) {
 		t.Errorf("nobody: %d, %s", a.code, a.stderr)
 	}
 }
@@ -228,7 +233,8 @@ func tunnel(t *testing.T, how, route string, mtu int) {
 			if ip.Is6() {
 				head = 48
 			}
-			must(t, "lab", "exec", "--dir", dir, "default/one", "--", "ping", "-c1", "-W2", "-M", "do", "-s", strconv.Itoa(mtu-head), ip.String())
+			must(t, "lab", "exec", "--dir", dir, "default/one", "--", "ping", "-c1", "-W2", "-M", "do", "-s",
+				strconv.Itoa(mtu-head), ip.String())
 		}
 	}
 	must(t, "lab", "down", "--dir", dir)
@@ -309,7 +315,8 @@ func TestManyNodes(t *testing.T) {
 func examples2(t testing.TB) string {
 	dir := t.TempDir()
 	for _, name := range []string{"one", "two"} {
-		text := "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {containers: [{name: main, command: [sleep, infinity]}]}\n"
+		text := "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name +
+			"}\nspec: {containers: [{name: main, command: [sleep, infinity]}]}\n"
 		if err := os.WriteFile(filepath.Join(dir, name+".yaml"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -322,7 +329,8 @@ func TestFailedUpLeavesNothing(t *testing.T) {
 	dir := labDir(t)
 	before := look(t, dir)
 	bad := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bad, "pod.yaml"), []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: []}\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(bad, "pod.yaml"),
+		[]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: []}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{

@@ -15,8 +15,9 @@ import (
 	"github.com/weft-net/weft/internal/vm/launch"
 )
 
-// TestMachines: machines of the manifests run in a lab, one by masquerade and one by weft-direct. Both go to another node, with a
-// connection each that goes on. Behind that nodes reach them and they reach the nodes and each other, in both families; nothing is left.
+// TestMachines: machines of the manifests run in a lab, one by masquerade and one by weft-direct. Both go to another
+// node, with a connection each that goes on. Behind that nodes reach them and they reach the nodes and each other, in
+// both families; nothing is left.
 func TestMachines(t *testing.T) {
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
 		nettest.Without(t, "there is no qemu-system-x86_64")
@@ -32,7 +33,9 @@ func TestMachines(t *testing.T) {
 		t.Errorf("up said:\n%s", up.stderr)
 	}
 	st := status(t, dir)
-	if len(st.Machines) != 2 || slices.ContainsFunc(st.Machines, func(m launch.Status) bool { return m.Phase != launch.Running || len(m.Interfaces[0].IPs) != 2 }) {
+	if len(st.Machines) != 2 || slices.ContainsFunc(st.Machines, func(m launch.Status) bool {
+		return m.Phase != launch.Running || len(m.Interfaces[0].IPs) != 2
+	}) {
 		t.Errorf("machines: %+v", st.Machines)
 	}
 	killed(t, dir, "masked", other(t, st, "masked"))
@@ -53,8 +56,9 @@ func TestMachines(t *testing.T) {
 // plugged has a machine that runs attached to a network more, its link taken down, and the machine detached again.
 func plugged(t *testing.T, dir string) {
 	t.Helper()
-	network := `{"apiVersion":"k8s.cni.cncf.io/v1","kind":"NetworkAttachmentDefinition","metadata":{"name":"green","namespace":"default"},"spec":{"config":` +
-		`"{\"cniVersion\":\"1.0.0\",\"type\":\"bridge\",\"bridge\":\"green\",\"ipam\":{\"type\":\"host-local\",\"dataDir\":\"` + dir + `/green\",\"subnet\":\"10.41.0.0/24\"}}"}}`
+	network :=
+		`{"apiVersion":"k8s.cni.cncf.io/v1","kind":"NetworkAttachmentDefinition","metadata":{"name":"green","namespace":"default"},"spec":{"config":` +
+			`"{\"cniVersion\":\"1.0.0\",\"type\":\"bridge\",\"bridge\":\"green\",\"ipam\":{\"type\":\"host-local\",\"dataDir\":\"` + dir + `/green\",\"subnet\":\"10.41.0.0/24\"}}"}}`
 	if err := os.WriteFile(filepath.Join(dir, "store", "green.json"), []byte(network), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +68,8 @@ func plugged(t *testing.T, dir string) {
 		}
 		on := filepath.Dir(m.Dir)
 		for _, c := range []struct{ verb, want string }{
-			{"attach masked green --network green", "10.41.0.2"}, {"link masked green down", "down"}, {"detach masked green", "default"},
+			{"attach masked green --network green", "10.41.0.2"}, {"link masked green down", "down"},
+			{"detach masked green", "default"},
 		} {
 			out := must(t, append(append([]string{"vm"}, strings.Fields(c.verb)...), "--dir", on)...).stdout
 			if !strings.Contains(out, c.want) || strings.Contains(out, "green") != (c.want != "default") {
@@ -83,7 +88,8 @@ func plugged(t *testing.T, dir string) {
 		}
 		pod := strings.TrimPrefix(m.Pod, "default/")
 		within(t, 10*waitUnit, "the end of the pod's links", func() bool {
-			return !strings.Contains(weft(t, "lab", "exec", "--dir", dir, "default/"+pod, "--", "ip", "-br", "link").stdout, "pod")
+			return !strings.Contains(weft(t, "lab", "exec", "--dir", dir, "default/"+pod, "--", "ip", "-br", "link").stdout,
+				"pod")
 		})
 	}
 }

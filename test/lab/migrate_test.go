@@ -46,13 +46,16 @@ func migrated(t *testing.T, dir string, before lab.Status, name string) {
 		}
 	}
 	// As KubeVirt says it, so that agents know it where nothing else tells them.
-	if b, err := os.ReadFile(filepath.Join(dir, "store", map[string]string{"masked": "masquerade.yaml", "direct": "direct.yaml"}[name])); err != nil ||
+	if b, err := os.ReadFile(
+		filepath.Join(dir, "store", map[string]string{"masked": "masquerade.yaml", "direct": "direct.yaml"}[name]),
+	); err != nil ||
 		!strings.Contains(string(b), "nodeName: "+to) {
 		t.Errorf("%s %v", b, err)
 	}
 }
 
-// killed kills a migration as soon as there is a second pod: the machine goes on where it is, and the next migration takes the pod away.
+// killed kills a migration as soon as there is a second pod: the machine goes on where it is, and the next migration
+// takes the pod away.
 func killed(t *testing.T, dir, name, to string) {
 	t.Helper()
 	pods := len(status(t, dir).Pods)

@@ -95,7 +95,8 @@ func TestMultiNetwork(t *testing.T) {
 		IPs             []string
 		Default         bool
 	}](t, l.annotation(multinet.StatusKey))
-	if len(status) != 2 || status[0].Interface != "eth0" || !status[0].Default || status[1].Name != "default/macvlan-conf" ||
+	if len(status) != 2 || status[0].Interface != "eth0" || !status[0].Default ||
+		status[1].Name != "default/macvlan-conf" ||
 		status[1].Interface != "net1" || strings.Join(status[1].IPs, " ") != "10.37.132.20" || status[1].Default {
 		t.Errorf("network status: %+v", status)
 	}
@@ -108,16 +109,26 @@ func TestNetworksOfARunningPod(t *testing.T) {
 	l := newTwoNetworks(t)
 	start := time.Now()
 	l.ask("macvlan-conf,macvlan-conf@lan")
-	within(t, 10*waitUnit, "interface lan", func() bool { return strings.Contains(l.ip("-4", "-br", "addr", "show", "lan"), "10.37.132.21/24") })
+	within(t, 10*waitUnit, "interface lan", func() bool {
+		return strings.Contains(l.ip("-4", "-br", "addr", "show", "lan"), "10.37.132.21/24")
+	})
 	t.Logf("attached after %v", time.Since(start).Round(time.Millisecond))
-	within(t, 10*waitUnit, "its status", func() bool { return strings.Contains(l.annotation(multinet.StatusKey), `"interface": "lan"`) })
+	within(t, 10*waitUnit, "its status", func() bool {
+		return strings.Contains(l.annotation(multinet.StatusKey), `"interface": "lan"`)
+	})
 	l.ask("macvlan-conf@lan,nonsuch")
 	within(t, 10*waitUnit, "the end of net1", func() bool { return !strings.Contains(l.ip("-br", "link"), "net1") })
-	within(t, 10*waitUnit, "its status", func() bool { return !strings.Contains(l.annotation(multinet.StatusKey), `"interface": "net1"`) })
+	within(t, 10*waitUnit, "its status", func() bool {
+		return !strings.Contains(l.annotation(multinet.StatusKey), `"interface": "net1"`)
+	})
 	l.wantEvent("Normal RemovedInterface: Remove net1 of default/macvlan-conf")
-	l.wantEvent("Warning NoNetworkFound: annotation k8s.v1.cni.cncf.io/networks: element 2: network default/nonsuch: there is no NetworkAttachmentDefinition nonsuch in namespace default")
+	l.wantEvent(
+		"Warning NoNetworkFound: annotation k8s.v1.cni.cncf.io/networks: element 2: network default/nonsuch: there is no NetworkAttachmentDefinition nonsuch in namespace default",
+	)
 	l.ask("[oops")
-	l.wantEvent("Warning FailedNetwork: annotation k8s.v1.cni.cncf.io/networks: line 1 column 2: invalid character 'o' looking for beginning of value")
+	l.wantEvent(
+		"Warning FailedNetwork: annotation k8s.v1.cni.cncf.io/networks: line 1 column 2: invalid character 'o' looking for beginning of value",
+	)
 	if out := l.ip("-br", "link"); !strings.Contains(out, "lan") {
 		t.Errorf("an annotation that cannot be read has taken a network away: %s", out)
 	}
@@ -136,9 +147,13 @@ func TestEditedNetwork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.wantEvent("Normal NetworkEdited: Network default/macvlan-conf was edited: net1 stays as it is, new attachments get the new configuration")
+	l.wantEvent(
+		"Normal NetworkEdited: Network default/macvlan-conf was edited: net1 stays as it is, new attachments get the new configuration",
+	)
 	l.ask("macvlan-conf,macvlan-conf@lan")
-	within(t, 10*waitUnit, "interface lan", func() bool { return strings.Contains(l.ip("-4", "-br", "addr", "show", "lan"), "10.37.132.40/24") })
+	within(t, 10*waitUnit, "interface lan", func() bool {
+		return strings.Contains(l.ip("-4", "-br", "addr", "show", "lan"), "10.37.132.40/24")
+	})
 	if out := l.ip("-4", "-br", "addr", "show", "net1"); !strings.Contains(out, "10.37.132.20/24") {
 		t.Errorf("net1: %s", out)
 	}

@@ -46,8 +46,8 @@ func inNode(t *testing.T, lab, place string, argv ...string) string {
 	return must(t, append([]string{"lab", "exec", "--dir", lab, place, "--"}, argv...)...).stdout
 }
 
-// A lab's pods are routed: no bridge, one address each, the gateway a permanent neighbour; and everybody reaches everybody, with
-// addresses of the nodes' prefixes and with blocks of pools.
+// A lab's pods are routed: no bridge, one address each, the gateway a permanent neighbour; and everybody reaches
+// everybody, with addresses of the nodes' prefixes and with blocks of pools.
 func TestRouted(t *testing.T) {
 	for _, addresses := range []string{"podCIDRs", "pools"} {
 		t.Run(addresses, func(t *testing.T) {
@@ -64,7 +64,8 @@ func TestRouted(t *testing.T) {
 			if out := inNode(t, lab, "default/web", "ip", "route"); !strings.Contains(out, "default via 169.254.1.1 dev eth0") {
 				t.Errorf("routes of web: %s", out)
 			}
-			if out := inNode(t, lab, "default/web", "ip", "neigh", "show", "169.254.1.1"); !strings.Contains(out, "ee:ee:ee:ee:ee:ee PERMANENT") {
+			if out := inNode(t, lab, "default/web", "ip", "neigh", "show", "169.254.1.1"); !strings.Contains(out,
+				"ee:ee:ee:ee:ee:ee PERMANENT") {
 				t.Errorf("the gateway: %s", out)
 			}
 			if out := inNode(t, lab, "default/web", "ip", "-4", "-o", "addr", "show", "eth0"); !strings.Contains(out, "/32") {
@@ -97,7 +98,8 @@ func TestBridge(t *testing.T) {
 	if out := inNode(t, lab, "backend/db", "ip", "route"); !strings.Contains(out, "default via 10.42.") {
 		t.Errorf("routes of db: %s", out)
 	}
-	if a := weft(t, "lab", "up", "--design", "bridge", "--addresses", "pools", "--dir", lab+"2"); a.code == 0 || !strings.Contains(a.stderr, "addresses from pools cannot be with design bridge") {
+	if a := weft(t, "lab", "up", "--design", "bridge", "--addresses", "pools", "--dir", lab+"2"); a.code == 0 ||
+		!strings.Contains(a.stderr, "addresses from pools cannot be with design bridge") {
 		t.Errorf("a bridge with pools: %d %s", a.code, a.stderr)
 	}
 }
@@ -142,7 +144,8 @@ func TestPoolsSideBySide(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(from, "pools.yaml"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	must(t, "lab", "up", "--nodes", "3", "--from", from, "--addresses", "pools", "--cluster-cidr", "10.42.0.0/24", "--dir", lab)
+	must(t, "lab", "up", "--nodes", "3", "--from", from, "--addresses", "pools", "--cluster-cidr", "10.42.0.0/24",
+		"--dir", lab)
 	if a := weft(t, "lab", "reach", "--dir", lab); a.code != 0 {
 		t.Errorf("reach: %s%s", a.stdout, a.stderr)
 	}
@@ -159,7 +162,8 @@ func TestPoolsSideBySide(t *testing.T) {
 	for _, line := range strings.Split(routes, "\n") {
 		switch {
 		case !strings.Contains(line, " via "):
-		case strings.HasPrefix(line, "10.42.0.") && !strings.Contains(line, "dev flannel.1"), strings.HasPrefix(line, "10.43.0.") && !strings.Contains(line, "dev eth0"):
+		case strings.HasPrefix(line, "10.42.0.") && !strings.Contains(line, "dev flannel.1"),
+			strings.HasPrefix(line, "10.43.0.") && !strings.Contains(line, "dev eth0"):
 			t.Errorf("the wrong way: %s", line)
 		}
 	}
@@ -169,11 +173,13 @@ func TestPoolsSideBySide(t *testing.T) {
 	within(t, 10*waitUnit, "an address at the tunnel", func() bool {
 		return strings.Contains(inNode(t, lab, "node1", "ip", "-4", "-o", "addr", "show", "flannel.1"), "10.42.0.")
 	})
-	if out := inNode(t, lab, "node1", "nft", "list", "table", "inet", "weft-cluster"); !strings.Contains(out, "ip saddr @open4 return") {
+	if out := inNode(t, lab, "node1", "nft", "list", "table", "inet", "weft-cluster"); !strings.Contains(out,
+		"ip saddr @open4 return") {
 		t.Errorf("what is hidden: %s", out)
 	}
 	within(t, 10*waitUnit, "weft mesh ping", func() bool {
-		a := weft(t, "lab", "exec", "--dir", lab, "node1", "--", filepath.Join(nettest.Programs(t), "weft"), "mesh", "ping", "--state-dir", filepath.Join(lab, "nodes", "node1", "agent"))
+		a := weft(t, "lab", "exec", "--dir", lab, "node1", "--", filepath.Join(nettest.Programs(t), "weft"), "mesh", "ping",
+			"--state-dir", filepath.Join(lab, "nodes", "node1", "agent"))
 		return a.code == 0
 	})
 }

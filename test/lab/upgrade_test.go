@@ -28,7 +28,8 @@ func earlier(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("WEFT_EARLIER_DIR")
 	if dir == "" {
-		nettest.Without(t, "there are no programs of an earlier commit: build them with test/upgrade/build.sh, and set WEFT_EARLIER_DIR")
+		nettest.Without(t,
+			"there are no programs of an earlier commit: build them with test/upgrade/build.sh, and set WEFT_EARLIER_DIR")
 	}
 	return filepath.Join(dir, "weft")
 }
@@ -46,7 +47,8 @@ func TestUpgradeOfAgents(t *testing.T) {
 	}
 	dir := labDir(t)
 	before := look(t, dir)
-	up := exec.Command(old, "lab", "up", "--nodes", "2", "--from", examples2(t)+","+examples+"/machines", "--addresses", "pools", "--dir", dir)
+	up := exec.Command(old, "lab", "up", "--nodes", "2", "--from", examples2(t)+","+examples+"/machines", "--addresses",
+		"pools", "--dir", dir)
 	if out, err := up.CombinedOutput(); err != nil {
 		t.Fatalf("up of the earlier commit: %v\n%s", err, out)
 	}
@@ -56,7 +58,8 @@ func TestUpgradeOfAgents(t *testing.T) {
 		t.Fatalf("reach of the earlier commit: %v\n%s", err, out)
 	}
 	if len(was.Pods) != 4 || len(was.Machines) != 2 {
-		t.Fatalf("the earlier commit's lab has %d pods and %d machines, want 4 and 2: %+v", len(was.Pods), len(was.Machines), was)
+		t.Fatalf("the earlier commit's lab has %d pods and %d machines, want 4 and 2: %+v", len(was.Pods),
+			len(was.Machines), was)
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -290,7 +293,9 @@ func newPods(t *testing.T, dir string, was lab.Status) {
 	t.Helper()
 	const more = 4
 	for i := range more {
-		text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: new%d}\nspec: {nodeName: node%d, containers: [{name: main, command: [sleep, infinity]}]}\n", i, i%2+1)
+		text := fmt.Sprintf(
+			"apiVersion: v1\nkind: Pod\nmetadata: {name: new%d}\nspec: {nodeName: node%d, containers: [{name: main, command: [sleep, infinity]}]}\n", i, i%2+1,
+		)
 		if err := os.WriteFile(filepath.Join(dir, "store", fmt.Sprintf("new%d.yaml", i)), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -25,7 +25,8 @@ type agent struct {
 func (n *node) startAgent() *agent {
 	n.t.Helper()
 	a := &agent{dead: make(chan struct{})}
-	a.cmd = exec.Command(nettest.Programs(n.t)+"/weft-agent", "agent", "--node", "n1", "--socket", n.dir+"/cni.sock", "--state-dir", n.dir+"/state")
+	a.cmd = exec.Command(nettest.Programs(n.t)+"/weft-agent", "agent", "--node", "n1", "--socket", n.dir+"/cni.sock",
+		"--state-dir", n.dir+"/state")
 	a.cmd.Stderr = &a.log
 	out, err := a.cmd.StdoutPipe()
 	if err == nil {

@@ -137,7 +137,9 @@ func (n *node) pod() *pod {
 				{"hostPort": 10000 + i, "containerPort": 80, "protocol": "tcp"},
 				{"hostPort": 10000 + i, "containerPort": 53, "protocol": "udp"},
 			},
-			"bandwidth": map[string]any{"ingressRate": 8 << 20, "ingressBurst": 8 << 20, "egressRate": 8 << 20, "egressBurst": 8 << 20},
+			"bandwidth": map[string]any{
+				"ingressRate": 8 << 20, "ingressBurst": 8 << 20, "egressRate": 8 << 20, "egressBurst": 8 << 20,
+			},
 		},
 	}
 	return p

@@ -47,7 +47,8 @@ func TestParallel(t *testing.T) {
 					t.Errorf("DEL %s: %v", p.id, err)
 				}
 			})
-			t.Logf("%d pods, %d calls at once: ADD %v, DEL %v", len(pods), atOnce, added.Round(time.Millisecond), time.Since(start).Round(time.Millisecond))
+			t.Logf("%d pods, %d calls at once: ADD %v, DEL %v", len(pods), atOnce, added.Round(time.Millisecond),
+				time.Since(start).Round(time.Millisecond))
 			for _, p := range pods {
 				n.end(p)
 			}

@@ -26,8 +26,11 @@ func TestRepair(t *testing.T) {
 	for name, vandal := range map[string][]string{
 		"flush": {"nft flush ruleset"},
 		// A firewall's reload empties what it finds and fills in its own.
-		"reload": {"nft flush ruleset", "nft add table inet firewalld", "nft add chain inet firewalld c { type filter hook input priority 10; }"},
-		"twice":  {"nft flush ruleset", "sleep 0.2", "nft flush ruleset"},
+		"reload": {
+			"nft flush ruleset", "nft add table inet firewalld",
+			"nft add chain inet firewalld c { type filter hook input priority 10; }",
+		},
+		"twice": {"nft flush ruleset", "sleep 0.2", "nft flush ruleset"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var left []string

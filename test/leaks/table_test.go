@@ -14,7 +14,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// ending is what happens to a pod whose ADD, or DEL, was killed. It gives false when a second ADD of the same ID failed.
+// ending is what happens to a pod whose ADD, or DEL, was killed. It gives false when a second ADD of the same ID
+// failed.
 type ending struct {
 	name string
 	del  bool // kill DELs, not ADDs
@@ -43,8 +44,9 @@ func endings() []ending {
 	}
 }
 
-// again ADDs the same ID a second time. It must succeed; but where nothing remembers the chain as a whole, and its first
-// plugin was done when it or a later one was killed, that one answers as the original plugin does: the interface exists.
+// again ADDs the same ID a second time. It must succeed; but where nothing remembers the chain as a whole, and its
+// first plugin was done when it or a later one was killed, that one answers as the original plugin does: the interface
+// exists.
 func again(n *node, p *pod, _ string) error {
 	done, _ := filepath.Glob("/run/weft/journal/bridge/done/*," + p.id + ",*")
 	err := n.add(p)

@@ -193,7 +193,8 @@ func files(t testing.TB, dir string) []string {
 			return nil //nolint:nilerr // what has gone meanwhile is not left over
 		}
 		switch name := d.Name(); {
-		case name == "gate", name == "turn", name == "lock", name == "xtables.lock", strings.HasPrefix(name, "last_reserved_ip"):
+		case name == "gate", name == "turn", name == "lock", name == "xtables.lock",
+			strings.HasPrefix(name, "last_reserved_ip"):
 		default:
 			out = append(out, path)
 		}

@@ -31,7 +31,8 @@ func (w *world) agent() (kill func()) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(w.bin, "weft-agent"), "agent", "--node", "here", "--socket", at("agent.sock"), "--state-dir", at("agent"),
+	cmd := exec.Command(filepath.Join(w.bin, "weft-agent"), "agent", "--node", "here", "--socket", at("agent.sock"),
+		"--state-dir", at("agent"),
 		"--address-dir", at("addresses"), "--ready-file", at("ready"))
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
@@ -61,13 +62,14 @@ func (w *world) agent() (kill func()) {
 	}
 }
 
-// TestRunByAgent: a node's agent that somebody has started gives the pod its network and the guest the pod's; the machine does without
-// the agent while that is away, and is stopped by its help.
+// TestRunByAgent: a node's agent that somebody has started gives the pod its network and the guest the pod's; the
+// machine does without the agent while that is away, and is stopped by its help.
 func TestRunByAgent(t *testing.T) {
 	w := newWorld(t)
 	w.write("net.d/pods.conflist", fmt.Sprintf(byAgent, w.dir))
 	for _, line := range []string{
-		"link set lo up", "link add uplink type veth peer name wire", "link set uplink up", "link set wire up", "addr add 192.168.7.2/24 dev uplink",
+		"link set lo up", "link add uplink type veth peer name wire", "link set uplink up", "link set wire up",
+		"addr add 192.168.7.2/24 dev uplink",
 		"route add default via 192.168.7.1",
 	} {
 		nettest.Run(t, nil, append([]string{"ip"}, strings.Fields(line)...)...)
@@ -90,7 +92,8 @@ func TestRunByAgent(t *testing.T) {
 	kill()
 	nettest.Run(t, nil, "ping", "-c", "1", "-W", "20", "10.50.0.2")
 	w.agent()
-	if out := w.weft("vm", "stop", "--dir", w.dir+"/vms", "shop/web"); !strings.HasSuffix(out, "machine shop/web stopped\n") {
+	if out := w.weft("vm", "stop", "--dir", w.dir+"/vms", "shop/web"); !strings.HasSuffix(out,
+		"machine shop/web stopped\n") {
 		t.Errorf("%s", out)
 	}
 	del()

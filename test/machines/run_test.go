@@ -97,15 +97,18 @@ func (w *world) run(binding string) (string, error) { return w.runBy("none.sock"
 func (w *world) runBy(socket, binding string) (string, error) {
 	w.t.Helper()
 	at := func(name string) string { return filepath.Join(w.dir, name) }
-	return w.try("vm", "run", "--detach", "--state-dir", at("sandbox"), "--cni-conf-dir", at("net.d"), "--cni-bin-dir", filepath.Join(w.bin, "cni"),
-		"--cni-cache-dir", at("cache"), "--log-dir", at("logs"), "--dir", at("vms"), "--records-dir", at("records"), "--agent-socket", at(socket),
+	return w.try("vm", "run", "--detach", "--state-dir", at("sandbox"), "--cni-conf-dir", at("net.d"), "--cni-bin-dir",
+		filepath.Join(w.bin, "cni"),
+		"--cni-cache-dir", at("cache"), "--log-dir", at("logs"), "--dir", at("vms"), "--records-dir", at("records"),
+		"--agent-socket", at(socket),
 		w.write("vm.yaml", fmt.Sprintf(manifest, binding)))
 }
 
 func (w *world) status() launch.Status {
 	w.t.Helper()
 	var all []launch.Status
-	if err := json.Unmarshal([]byte(w.weft("vm", "list", "-o", "json", "--dir", w.dir+"/vms")), &all); err != nil || len(all) != 1 {
+	if err := json.Unmarshal([]byte(w.weft("vm", "list", "-o", "json", "--dir", w.dir+"/vms")), &all); err != nil ||
+		len(all) != 1 {
 		w.t.Fatalf("%v %v", all, err)
 	}
 	return all[0]
@@ -141,7 +144,9 @@ func (w *world) ended(text string) {
 // gone waits until nothing is left of the machine.
 func (w *world) gone() {
 	w.t.Helper()
-	for _, text := range []string{"guest=shop/web", "weft-guest --socket", "vm run", "vm watch", "sandbox serve", "sandbox pause"} {
+	for _, text := range []string{
+		"guest=shop/web", "weft-guest --socket", "vm run", "vm watch", "sandbox serve", "sandbox pause",
+	} {
 		w.ended(text)
 	}
 	for _, name := range []string{"vms/shop,web", "records/shop,web.json"} {
@@ -150,7 +155,8 @@ func (w *world) gone() {
 		}
 	}
 	// The address stays with the machine, and is nobody's else.
-	if b, err := os.ReadFile(filepath.Join(w.dir, "ipam/pods/10.50.0.2")); err == nil && !strings.HasPrefix(string(b), "vm:shop/web") {
+	if b, err := os.ReadFile(filepath.Join(w.dir, "ipam/pods/10.50.0.2")); err == nil &&
+		!strings.HasPrefix(string(b), "vm:shop/web") {
 		w.t.Errorf("the address is left to %q", b)
 	}
 	if out := nettest.Run(w.t, nil, "ip", "-br", "link", "show", "type", "veth"); out != "" {
@@ -170,19 +176,24 @@ func TestRun(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	shown := w.weft("vm", "status", "--dir", w.dir+"/vms", "shop/web")
-	for _, want := range []string{"kind: VirtualMachineInstance\n", "phase: Running\n", "- infoSource: domain\n    ipAddress: 10.50.0.2\n"} {
+	for _, want := range []string{
+		"kind: VirtualMachineInstance\n", "phase: Running\n", "- infoSource: domain\n    ipAddress: 10.50.0.2\n",
+	} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("status lacks %q:\n%s", want, shown)
 		}
 	}
-	if out, err := w.run("masquerade: {}"); err == nil || !strings.HasPrefix(out, "weft: machine shop/web is Running already (process ") {
+	if out, err := w.run("masquerade: {}"); err == nil ||
+		!strings.HasPrefix(out, "weft: machine shop/web is Running already (process ") {
 		t.Errorf("a second one: %v: %s", err, out)
 	}
-	if out := w.weft("vm", "stop", "--dir", w.dir+"/vms", "shop/web"); !strings.HasSuffix(out, "machine shop/web stopped\n") {
+	if out := w.weft("vm", "stop", "--dir", w.dir+"/vms", "shop/web"); !strings.HasSuffix(out,
+		"machine shop/web stopped\n") {
 		t.Errorf("%s", out)
 	}
 	w.gone()
-	if out, err := w.try("vm", "status", "--dir", w.dir+"/vms", "shop/web"); err == nil || out != "weft: no machine shop/web runs\nhint: see `weft vm list`\n" {
+	if out, err := w.try("vm", "status", "--dir", w.dir+"/vms", "shop/web"); err == nil ||
+		out != "weft: no machine shop/web runs\nhint: see `weft vm list`\n" {
 		t.Errorf("%v: %s", err, out)
 	}
 }
@@ -225,7 +236,8 @@ func TestKilled(t *testing.T) {
 func TestRefused(t *testing.T) {
 	w := newWorld(t)
 	out, err := w.run("slirp: {}")
-	want := "weft: spec.domain.devices.interfaces[0].slirp: the user-mode stack of QEMU is not supported; KubeVirt has none since 1.3\nhint: bind it by masquerade\n"
+	want :=
+		"weft: spec.domain.devices.interfaces[0].slirp: the user-mode stack of QEMU is not supported; KubeVirt has none since 1.3\nhint: bind it by masquerade\n"
 	if err == nil || out != want {
 		t.Errorf("%v: %s", err, out)
 	}

@@ -22,8 +22,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// library is the driver that weft would have on google/nftables: lang compiles, the library sends and reads, and a socket
-// beside it asks for the generation, which the library's batches cannot name.
+// library is the driver that weft would have on google/nftables: lang compiles, the library sends and reads, and a
+// socket beside it asks for the generation, which the library's batches cannot name.
 type library struct {
 	conn  *nftables.Conn
 	guard *netlink.Conn
@@ -32,9 +32,10 @@ type library struct {
 func dialLibrary(tb testing.TB, ns *netns.NS) *library {
 	tb.Helper()
 	const buffer = 16 << 20 // as kernel/nft's: acknowledgements of a large transaction would not fit
-	conn, err := nftables.New(nftables.WithNetNSFd(ns.Fd()), nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
-		return errors.Join(c.SetReadBuffer(buffer), c.SetWriteBuffer(buffer))
-	}))
+	conn, err := nftables.New(nftables.WithNetNSFd(ns.Fd()), nftables.AsLasting(),
+		nftables.WithSockOptions(func(c *netlink.Conn) error {
+			return errors.Join(c.SetReadBuffer(buffer), c.SetWriteBuffer(buffer))
+		}))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -68,7 +69,8 @@ func (l *library) generation() (uint32, error) {
 	return 0, errors.New("an answer without a generation")
 }
 
-// guarded flushes what f adds, and reports whether anybody else changed the ruleset meanwhile: then all would be read again.
+// guarded flushes what f adds, and reports whether anybody else changed the ruleset meanwhile: then all would be read
+// again.
 func (l *library) guarded(f func() error) error {
 	before, err := l.generation()
 	if err != nil {
@@ -112,7 +114,8 @@ func (l *library) add(t *lang.Table, whole bool) error {
 				return err
 			}
 			hook, priority, policy := nftables.ChainHook(n), nftables.ChainPriority(c.Priority), nftables.ChainPolicyAccept
-			chains[i].Hooknum, chains[i].Priority, chains[i].Type, chains[i].Policy = &hook, &priority, nftables.ChainType(c.Type), &policy
+			chains[i].Hooknum, chains[i].Priority, chains[i].Type, chains[i].Policy = &hook, &priority,
+				nftables.ChainType(c.Type), &policy
 		}
 		l.conn.AddChain(chains[i])
 	}
@@ -145,7 +148,9 @@ func (l *library) add(t *lang.Table, whole bool) error {
 }
 
 func (l *library) set(table *nftables.Table, s lang.Set) *nftables.Set {
-	set := &nftables.Set{Table: table, Name: s.Name, IsMap: s.IsMap, Interval: s.Interval, KeyByteOrder: binaryutil.BigEndian}
+	set := &nftables.Set{
+		Table: table, Name: s.Name, IsMap: s.IsMap, Interval: s.Interval, KeyByteOrder: binaryutil.BigEndian,
+	}
 	set.KeyType = datatype(s.Source.Key)
 	set.Concatenation = strings.Contains(s.Source.Key, " . ")
 	switch {
@@ -204,7 +209,10 @@ func expression(e lang.Expr) (expr.Any, error) {
 	case "bitwise":
 		return &expr.Bitwise{SourceRegister: sreg, DestRegister: dreg, Len: e.Size, Mask: e.Data, Xor: e.More}, nil
 	case "lookup":
-		return &expr.Lookup{SourceRegister: sreg, DestRegister: dreg, IsDestRegSet: dreg != 0 || e.Dreg != 0, SetName: e.Set, Invert: e.Flags != 0}, nil
+		return &expr.Lookup{
+			SourceRegister: sreg, DestRegister: dreg, IsDestRegSet: dreg != 0 || e.Dreg != 0, SetName: e.Set,
+			Invert: e.Flags != 0,
+		}, nil
 	case "immediate":
 		if e.Verdict == nil {
 			return &expr.Immediate{Register: dreg, Data: e.Data}, nil

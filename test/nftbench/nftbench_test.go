@@ -70,7 +70,10 @@ func pod(i int) state.Table {
 	}
 	return state.Table{Family: family, Name: name, Shared: true, Sets: []state.Set{
 		{Name: "masq4", Key: "ipv4_addr", Elements: []state.Element{e(nil, ip(i))}},
-		{Name: "nomasq4", Key: "ipv4_addr . ipv4_addr", Interval: true, Elements: []state.Element{e(nil, ip(i), "10.0.0.0/8")}},
+		{
+			Name: "nomasq4", Key: "ipv4_addr . ipv4_addr", Interval: true,
+			Elements: []state.Element{e(nil, ip(i), "10.0.0.0/8")},
+		},
 		{Name: "ports", Key: "inet_proto . inet_service", Data: "ipv4_addr . inet_service", Elements: []state.Element{
 			e([]string{ip(i), "80"}, "tcp", fmt.Sprint(10000+i)), e([]string{ip(i), "53"}, "udp", fmt.Sprint(10000+i))}},
 	}}
@@ -81,8 +84,10 @@ func endpoint(i int) state.TableChange {
 	chain := fmt.Sprintf("ep-%d", i)
 	return state.TableChange{
 		Family: family, Name: name,
-		MakeChains: []state.Chain{{Name: chain, Rules: text("ct state established,related accept", "ip saddr @peers tcp dport 80 accept",
-			"ip saddr @peers udp dport 53 accept", "ip saddr 192.0.2.0/24 accept", "meta mark 0x00000001 accept", "counter drop")}},
+		MakeChains: []state.Chain{
+			{Name: chain, Rules: text("ct state established,related accept", "ip saddr @peers tcp dport 80 accept",
+				"ip saddr @peers udp dport 53 accept", "ip saddr 192.0.2.0/24 accept", "meta mark 0x00000001 accept",
+				"counter drop")}},
 		AddElements: []state.Set{{Name: "endpoints", Key: "ipv4_addr", Data: "verdict",
 			Elements: []state.Element{{Key: []string{ip(i)}, Val: []string{"goto " + chain}}}}},
 	}
@@ -221,8 +226,8 @@ func BenchmarkRuleset(b *testing.B) {
 	})
 }
 
-// BenchmarkRead: that table read back. weft brings it into text as well, and compares it with the plan; the library only
-// reads.
+// BenchmarkRead: that table read back. weft brings it into text as well, and compares it with the plan; the library
+// only reads.
 func BenchmarkRead(b *testing.B) {
 	p := both(b, 200)
 	in := ruleset(200)

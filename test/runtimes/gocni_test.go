@@ -72,8 +72,9 @@ func (n *node) write(name, text string) {
 // agent starts the agent in a mode and waits until its configuration is there.
 func (n *node) agent(mode, form, more string) {
 	n.t.Helper()
-	n.write("weft.yaml", fmt.Sprintf("node: n1\nsocket: %s\nstateDir: %s\naddressDir: %s\nnetwork: {mode: %s%s}\ninstall: {confDir: %s}\n",
-		n.path("a.sock"), n.path("state"), n.path("addresses"), mode, more, n.path("net.d")))
+	n.write("weft.yaml",
+		fmt.Sprintf("node: n1\nsocket: %s\nstateDir: %s\naddressDir: %s\nnetwork: {mode: %s%s}\ninstall: {confDir: %s}\n",
+			n.path("a.sock"), n.path("state"), n.path("addresses"), mode, more, n.path("net.d")))
 	cmd := exec.Command(filepath.Join(nettest.Programs(n.t), "weft-agent"), "agent", "--config", n.path("weft.yaml"))
 	cmd.Stderr = n.t.Output()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -96,7 +97,8 @@ func (n *node) agent(mode, form, more string) {
 // containerd is its library, as the CRI plugin sets it up.
 func (n *node) containerd() gocni.CNI {
 	n.t.Helper()
-	c, err := gocni.New(gocni.WithMinNetworkCount(2), gocni.WithPluginConfDir(n.path("net.d")), gocni.WithPluginMaxConfNum(1),
+	c, err := gocni.New(gocni.WithMinNetworkCount(2), gocni.WithPluginConfDir(n.path("net.d")),
+		gocni.WithPluginMaxConfNum(1),
 		gocni.WithPluginDir([]string{n.path("bin")}), gocni.WithInterfacePrefix("eth"))
 	if err == nil {
 		err = c.Load(gocni.WithLoNetwork, gocni.WithDefaultConf)
@@ -136,14 +138,16 @@ func TestContainerd(t *testing.T) {
 			defer cancel()
 			pod := nettest.NS(t, "pod")
 			labels := gocni.WithLabels(map[string]string{
-				"IgnoreUnknown": "1", "K8S_POD_NAMESPACE": "default", "K8S_POD_NAME": "web", "K8S_POD_INFRA_CONTAINER_ID": "c1", "K8S_POD_UID": "u1",
+				"IgnoreUnknown": "1", "K8S_POD_NAMESPACE": "default", "K8S_POD_NAME": "web", "K8S_POD_INFRA_CONTAINER_ID": "c1",
+				"K8S_POD_UID": "u1",
 			})
 			ports := gocni.WithCapabilityPortMap([]gocni.PortMapping{{HostPort: 8080, ContainerPort: 80, Protocol: "tcp"}})
 			r, err := c.Setup(ctx, "c1", pod.Path(), labels, ports)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if ips := r.Interfaces["eth0"]; ips == nil || len(ips.IPConfigs) != 1 || !strings.HasPrefix(ips.IPConfigs[0].IP.String(), "10.7.0.") {
+			if ips := r.Interfaces["eth0"]; ips == nil || len(ips.IPConfigs) != 1 ||
+				!strings.HasPrefix(ips.IPConfigs[0].IP.String(), "10.7.0.") {
 				t.Errorf("%+v", r.Interfaces)
 			}
 			if rules := nettest.Run(t, nil, "nft", "list", "ruleset"); !strings.Contains(rules, "8080") {
@@ -153,7 +157,8 @@ func TestContainerd(t *testing.T) {
 			if err := c.Status(); (err != nil) != x.status {
 				t.Errorf("status without an agent: %v", err)
 			}
-			if _, err := c.Setup(ctx, "c2", nettest.NS(t, "pod2").Path()); err == nil || !strings.Contains(err.Error(), "weft agent does not answer") {
+			if _, err := c.Setup(ctx, "c2", nettest.NS(t, "pod2").Path()); err == nil ||
+				!strings.Contains(err.Error(), "weft agent does not answer") {
 				t.Errorf("setup without an agent: %v", err)
 			}
 			if err := c.Remove(ctx, "c1", pod.Path(), labels, ports); err != nil {

@@ -63,7 +63,8 @@ func newCluster(t *testing.T) *cluster {
 		nettest.Run(t, ns, "ip", "addr", "add", at[1], "dev", at[0])
 		nettest.Run(t, ns, "ip", "link", "set", at[0], "up")
 	}
-	c.Server = apitest.Start(t, ctl, netip.MustParseAddr("192.168.77.1"), "--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000")
+	c.Server = apitest.Start(t, ctl, netip.MustParseAddr("192.168.77.1"), "--max-requests-inflight=2000",
+		"--max-mutating-requests-inflight=1000")
 	for _, pattern := range []string{"../../deploy/crds/weft.dev_*.yaml"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
@@ -84,7 +85,8 @@ func newCluster(t *testing.T) *cluster {
 // start starts the agent and waits until it answers calls.
 func (c *cluster) start() {
 	c.t.Helper()
-	cmd := exec.Command(filepath.Join(nettest.Programs(c.t), "weft-agent"), "agent", "--node", "n0", "--socket", c.socket(), "--state-dir", filepath.Join(c.dir, "state"),
+	cmd := exec.Command(filepath.Join(nettest.Programs(c.t), "weft-agent"), "agent", "--node", "n0", "--socket",
+		c.socket(), "--state-dir", filepath.Join(c.dir, "state"),
 		"--kubeconfig", c.Kubeconfig(c.URL, ""), "--log-level", "warn")
 	log, err := os.Create(filepath.Join(c.dir, "agent.log"))
 	if err != nil {
@@ -142,8 +144,14 @@ func (c *cluster) stop() {
 // attach has the local pods get their network.
 func (c *cluster) attach() {
 	c.t.Helper()
-	plugin := fmt.Sprintf(`{"type":"calico","ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.0.0.0/24"}]]}}`, filepath.Join(c.dir, "addresses"))
-	list, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"weft-cni","socket":%q,"delegates":[%s]}]}`, c.socket(), plugin))
+	plugin := fmt.Sprintf(
+		`{"type":"calico","ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.0.0.0/24"}]]}}`,
+		filepath.Join(c.dir, "addresses"),
+	)
+	list, err := libcni.NetworkConfFromBytes(
+		fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"weft-cni","socket":%q,"delegates":[%s]}]}`,
+			c.socket(), plugin),
+	)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -151,14 +159,18 @@ func (c *cluster) attach() {
 	for i := range locals {
 		name := fmt.Sprint("local-", i)
 		conf := &libcni.RuntimeConf{ContainerID: "id-" + name, NetNS: nettest.NS(c.t, name).Path(), IfName: "eth0"}
-		conf.Args = [][2]string{{"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", "uid-" + name}, {"K8S_POD_INFRA_CONTAINER_ID", conf.ContainerID}}
+		conf.Args = [][2]string{
+			{"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", "uid-" + name},
+			{"K8S_POD_INFRA_CONTAINER_ID", conf.ContainerID},
+		}
 		until := time.Now().Add(3 * time.Minute) // while it does not know all policies it says: try again
 		for {
 			_, err := cni.AddNetworkList(c.t.Context(), list, conf)
 			if err == nil {
 				break
 			}
-			if time.Now().After(until) || !strings.Contains(err.Error(), "code: 11") && !strings.Contains(err.Error(), "try again") {
+			if time.Now().After(until) || !strings.Contains(err.Error(), "code: 11") &&
+				!strings.Contains(err.Error(), "try again") {
 				c.t.Fatalf("ADD: %v: %s", err, c.log())
 			}
 			time.Sleep(100 * time.Millisecond)

@@ -28,7 +28,9 @@ func (n number) addr() netip.Addr {
 }
 
 func (n number) labels() map[string]string {
-	l := map[string]string{"app": fmt.Sprintf("app-%d", int(n)%1000), "pod-template-hash": fmt.Sprintf("%08x", int(n)%3000)}
+	l := map[string]string{
+		"app": fmt.Sprintf("app-%d", int(n)%1000), "pod-template-hash": fmt.Sprintf("%08x", int(n)%3000),
+	}
 	if n%100 == 0 { // a peer of the local pods: one of a hundred
 		l["tier"] = "front"
 	}
@@ -37,7 +39,12 @@ func (n number) labels() map[string]string {
 
 // pod is a pod's object as the server keeps it.
 func pod(namespace, name, uid, node string, labels map[string]string, addr string) fields {
-	status := fields{"phase": "Running", "conditions": []fields{{"type": "Ready", "status": "True", "lastTransitionTime": made}, {"type": "PodScheduled", "status": "True", "lastTransitionTime": made}}}
+	status := fields{
+		"phase": "Running", "conditions": []fields{
+			{"type": "Ready", "status": "True", "lastTransitionTime": made},
+			{"type": "PodScheduled", "status": "True", "lastTransitionTime": made},
+		},
+	}
 	if addr != "" {
 		status["podIP"], status["podIPs"] = addr, []fields{{"ip": addr}}
 	}
@@ -45,8 +52,14 @@ func pod(namespace, name, uid, node string, labels map[string]string, addr strin
 		"apiVersion": "v1", "kind": "Pod",
 		"metadata": fields{"namespace": namespace, "name": name, "uid": uid, "creationTimestamp": made, "labels": labels},
 		"spec": fields{
-			"nodeName": node, "restartPolicy": "Always", "serviceAccountName": "default", "dnsPolicy": "ClusterFirst", "terminationGracePeriodSeconds": 30,
-			"containers": []fields{{"name": "c", "image": "registry.example/app:1.0", "ports": []fields{{"name": "http", "containerPort": 8080, "protocol": "TCP"}}}},
+			"nodeName": node, "restartPolicy": "Always", "serviceAccountName": "default", "dnsPolicy": "ClusterFirst",
+			"terminationGracePeriodSeconds": 30,
+			"containers": []fields{
+				{
+					"name": "c", "image": "registry.example/app:1.0",
+					"ports": []fields{{"name": "http", "containerPort": 8080, "protocol": "TCP"}},
+				},
+			},
 		},
 		"status": status,
 	}
@@ -59,19 +72,28 @@ func (c *cluster) published(node int, more ...number) fields {
 		more = append(more, number((node-1)*c.perNode()+i))
 	}
 	for _, n := range more {
-		all = append(all, fields{"namespace": n.namespace(), "pod": n.name(), "uid": n.uid(), "interface": "eth0", "addresses": []string{n.addr().String()}})
+		all = append(all, fields{
+			"namespace": n.namespace(), "pod": n.name(), "uid": n.uid(), "interface": "eth0",
+			"addresses": []string{n.addr().String()},
+		})
 	}
 	name := fmt.Sprint("n", node)
 	return fields{
-		"apiVersion": "weft.dev/v1alpha1", "kind": "NodeEndpoints", "metadata": fields{"name": name, "uid": "uid-" + name, "creationTimestamp": made, "generation": 1},
-		"spec": fields{"endpoints": all},
+		"apiVersion": "weft.dev/v1alpha1", "kind": "NodeEndpoints",
+		"metadata": fields{"name": name, "uid": "uid-" + name, "creationTimestamp": made, "generation": 1},
+		"spec":     fields{"endpoints": all},
 	}
 }
 
 // small is what there is without the other nodes: the namespaces, the local node with its pods, and their policies.
 func (c *cluster) small(yield func(string, any) bool) {
 	for _, ns := range append(teams(), "shop") {
-		o := fields{"apiVersion": "v1", "kind": "Namespace", "metadata": fields{"name": ns, "uid": "uid-" + ns, "creationTimestamp": made, "labels": fields{"kubernetes.io/metadata.name": ns, "kind": ns[:4]}}, "status": fields{"phase": "Active"}}
+		o := fields{
+			"apiVersion": "v1", "kind": "Namespace", "metadata": fields{
+				"name": ns, "uid": "uid-" + ns, "creationTimestamp": made,
+				"labels": fields{"kubernetes.io/metadata.name": ns, "kind": ns[:4]},
+			}, "status": fields{"phase": "Active"},
+		}
 		if !yield("namespaces/"+ns, o) {
 			return
 		}
@@ -81,7 +103,8 @@ func (c *cluster) small(yield func(string, any) bool) {
 	}
 	for i := range locals {
 		name := fmt.Sprint("local-", i)
-		if !yield("pods/shop/"+name, pod("shop", name, "uid-"+name, "n0", map[string]string{"app": "shop", "own": name}, "")) {
+		if !yield("pods/shop/"+name,
+			pod("shop", name, "uid-"+name, "n0", map[string]string{"app": "shop", "own": name}, "")) {
 			return
 		}
 	}
@@ -91,13 +114,24 @@ func (c *cluster) small(yield func(string, any) bool) {
 		if i > 0 {
 			subject["own"] = fmt.Sprint("local-", i%locals)
 		}
-		peer := fields{"namespaceSelector": fields{"matchLabels": fields{"kind": "team"}}, "podSelector": fields{"matchLabels": fields{"tier": "front"}}}
+		peer := fields{
+			"namespaceSelector": fields{"matchLabels": fields{"kind": "team"}},
+			"podSelector":       fields{"matchLabels": fields{"tier": "front"}},
+		}
 		if i > 0 {
-			peer = fields{"namespaceSelector": fields{"matchLabels": fields{"kubernetes.io/metadata.name": fmt.Sprint("team-", i)}}}
+			peer = fields{
+				"namespaceSelector": fields{"matchLabels": fields{"kubernetes.io/metadata.name": fmt.Sprint("team-", i)}},
+			}
 		}
 		o := fields{
-			"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": fields{"namespace": "shop", "name": name, "uid": "uid-" + name, "creationTimestamp": made, "generation": 1},
-			"spec": fields{"podSelector": fields{"matchLabels": subject}, "policyTypes": []string{"Ingress"}, "ingress": []fields{{"from": []fields{peer}, "ports": []fields{{"port": 8080, "protocol": "TCP"}}}}},
+			"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+			"metadata": fields{
+				"namespace": "shop", "name": name, "uid": "uid-" + name, "creationTimestamp": made, "generation": 1,
+			},
+			"spec": fields{
+				"podSelector": fields{"matchLabels": subject}, "policyTypes": []string{"Ingress"},
+				"ingress": []fields{{"from": []fields{peer}, "ports": []fields{{"port": 8080, "protocol": "TCP"}}}},
+			},
 		}
 		if !yield("networkpolicies/shop/"+name, o) {
 			return
@@ -113,7 +147,8 @@ func (c *cluster) large(yield func(string, any) bool) {
 		}
 	}
 	for n := range number(c.pods) {
-		if !yield("pods/"+n.namespace()+"/"+n.name(), pod(n.namespace(), n.name(), n.uid(), fmt.Sprint("n", c.nodeOf(n)), n.labels(), n.addr().String())) {
+		if !yield("pods/"+n.namespace()+"/"+n.name(),
+			pod(n.namespace(), n.name(), n.uid(), fmt.Sprint("n", c.nodeOf(n)), n.labels(), n.addr().String())) {
 			return
 		}
 	}
@@ -133,7 +168,9 @@ func node(i int) fields {
 		addr = "192.168.77.10"
 	}
 	return fields{
-		"apiVersion": "v1", "kind": "Node", "metadata": fields{"name": name, "uid": "uid-" + name, "creationTimestamp": made, "labels": fields{"kubernetes.io/hostname": name}},
+		"apiVersion": "v1", "kind": "Node", "metadata": fields{
+			"name": name, "uid": "uid-" + name, "creationTimestamp": made, "labels": fields{"kubernetes.io/hostname": name},
+		},
 		"spec": fields{}, "status": fields{"addresses": []fields{{"type": "InternalIP", "address": addr}}},
 	}
 }

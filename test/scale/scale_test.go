@@ -42,7 +42,8 @@ func TestScale(t *testing.T) {
 	t.Logf("agent: everything enforced %s after its start", time.Since(began).Round(10*time.Millisecond))
 	kernel.drain()
 	many := c.memory()
-	t.Logf("memory of the agent: %.1f MiB with %d pods, %.1f MiB with %d: %d bytes a pod", mib(few), locals, mib(many), c.pods, (many-few)/c.pods)
+	t.Logf("memory of the agent: %.1f MiB with %d pods, %.1f MiB with %d: %d bytes a pod", mib(few), locals, mib(many),
+		c.pods, (many-few)/c.pods)
 
 	c.latency(kernel)
 	c.churning()
@@ -78,7 +79,8 @@ func (c *cluster) rest() time.Duration {
 	return 50 * time.Millisecond
 }
 
-// latency has a remote pod be published, a pod's label change and a policy get one more block, and measures until the kernel has it.
+// latency has a remote pod be published, a pod's label change and a policy get one more block, and measures until the
+// kernel has it.
 func (c *cluster) latency(kernel *ear) {
 	var published, labelled, policy []time.Duration
 	for i := range c.writes {
@@ -94,11 +96,15 @@ func (c *cluster) latency(kernel *ear) {
 		}))
 		m := number(i*100%c.pods + 1 + i*100/c.pods) // one that is not
 		labelled = append(labelled, kernel.until(c.t, m.addr().AsSlice(), func() {
-			c.Do(http.MethodPatch, "/api/v1/namespaces/"+m.namespace()+"/pods/"+m.name(), fields{"metadata": fields{"labels": fields{"tier": "front"}}})
+			c.Do(http.MethodPatch, "/api/v1/namespaces/"+m.namespace()+"/pods/"+m.name(), fields{
+				"metadata": fields{"labels": fields{"tier": "front"}},
+			})
 		}))
 		block := netip.AddrFrom4([4]byte{198, 51, byte(100 + i>>8), byte(i)})
 		policy = append(policy, kernel.until(c.t, block.AsSlice(), func() {
-			c.Do(http.MethodPatch, "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies/policy-1", fields{"spec": fields{"ingress": []fields{{"from": []fields{{"ipBlock": fields{"cidr": block.String() + "/32"}}}}}}})
+			c.Do(http.MethodPatch, "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies/policy-1", fields{
+				"spec": fields{"ingress": []fields{{"from": []fields{{"ipBlock": fields{"cidr": block.String() + "/32"}}}}}},
+			})
 		}))
 	}
 	for _, m := range []struct {
@@ -109,7 +115,8 @@ func (c *cluster) latency(kernel *ear) {
 		at := func(p int) time.Duration {
 			return m.all[min(len(m.all)-1, len(m.all)*p/100)].Round(100 * time.Microsecond)
 		}
-		c.t.Logf("from before the API write until it is enforced, %s: p50 %s, p99 %s, most %s, n=%d", m.what, at(50), at(99), at(100), len(m.all))
+		c.t.Logf("from before the API write until it is enforced, %s: p50 %s, p99 %s, most %s, n=%d", m.what, at(50), at(99),
+			at(100), len(m.all))
 	}
 }
 
@@ -131,13 +138,17 @@ func (c *cluster) churning() {
 		spec.(fields)["endpoints"].([]fields)[0]["uid"] = c.uid(path + "/" + n.name())
 		c.Do(http.MethodPatch, "/apis/weft.dev/v1alpha1/nodeendpoints/"+name, fields{"spec": spec})
 		c.Do(http.MethodDelete, path+"/"+n.name()+"?gracePeriodSeconds=0", nil)
-		c.Do(http.MethodPatch, "/apis/weft.dev/v1alpha1/nodeendpoints/"+name, fields{"spec": c.published(1 + done%c.nodes)["spec"]})
+		c.Do(http.MethodPatch, "/apis/weft.dev/v1alpha1/nodeendpoints/"+name, fields{
+			"spec": c.published(1 + done%c.nodes)["spec"],
+		})
 		next = next.Add(time.Minute / 1000)
 		time.Sleep(time.Until(next))
 	}
 	took := time.Since(began)
-	c.t.Logf("%d pods came and went in %s: the agent took %s of processor time, %.2f %% of one processor, %s a pod", done, took.Round(time.Millisecond),
-		(c.cpu() - before).Round(time.Millisecond), 100*(c.cpu()-before).Seconds()/took.Seconds(), ((c.cpu() - before) / time.Duration(done)).Round(10*time.Microsecond))
+	c.t.Logf("%d pods came and went in %s: the agent took %s of processor time, %.2f %% of one processor, %s a pod", done,
+		took.Round(time.Millisecond),
+		(c.cpu() - before).Round(time.Millisecond), 100*(c.cpu()-before).Seconds()/took.Seconds(),
+		((c.cpu() - before) / time.Duration(done)).Round(10*time.Microsecond))
 }
 
 // cpu is the agent's user and system time.

@@ -13,10 +13,13 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// The commands of the documents are run: every block fenced as sh, in order, one shell per document. A block that cannot
-// be run here (it needs the network, or a cluster) stands below a line "> **Note:** " that says what it needs or does.
+// The commands of the documents are run: every block fenced as sh, in order, one shell per document. A block that
+// cannot be run here (it needs the network, or a cluster) stands below a line "> **Note:** " that says what it needs or
+// does.
 func TestCommandsOfTheDocuments(t *testing.T) {
-	for _, doc := range []string{"README.md", "docs/direct.md", "docs/lab.md", "docs/routed.md", "docs/sandbox.md", "docs/vm.md"} {
+	for _, doc := range []string{
+		"README.md", "docs/direct.md", "docs/lab.md", "docs/routed.md", "docs/sandbox.md", "docs/vm.md",
+	} {
 		t.Run(doc, func(t *testing.T) {
 			text, err := os.ReadFile(filepath.Join("../..", doc))
 			if err != nil {
@@ -59,14 +62,17 @@ func commandsOf(text string) (commands string, skipped []string) {
 	return out.String(), skipped
 }
 
-// runDocument runs commands where a reader would: in a checkout with built programs, on a machine whose /run is its own.
+// runDocument runs commands where a reader would: in a checkout with built programs, on a machine whose /run is its
+// own.
 func runDocument(t *testing.T, commands string) {
 	dir := t.TempDir()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, target := range map[string]string{"examples": root + "/examples", "bin": nettest.Programs(t), "test": root + "/test"} {
+	for name, target := range map[string]string{
+		"examples": root + "/examples", "bin": nettest.Programs(t), "test": root + "/test",
+	} {
 		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}

@@ -2,10 +2,10 @@
 
 // Package scripts_test runs the scripts beside it: the command line as a user sees it.
 //
-// A script is a *.txt file in the form of rogpeppe/go-internal's testscript: "exec" runs a program, "!" wants it to fail,
-// "stdout" and "stderr" match what it said; "code N" runs one that ends with N. weft, the CNI binary directory $CNI_BIN and $EXAMPLES are there; each
-// script runs in an empty directory, with the network namespace of the test run. The conditions "tap" and "ipip" report whether such devices
-// can be made.
+// A script is a *.txt file in the form of rogpeppe/go-internal's testscript: "exec" runs a program, "!" wants it to
+// fail, "stdout" and "stderr" match what it said; "code N" runs one that ends with N. weft, the CNI binary directory
+// $CNI_BIN and $EXAMPLES are there; each script runs in an empty directory, with the network namespace of the test run.
+// The conditions "tap" and "ipip" report whether such devices can be made.
 package scripts_test
 
 import (
@@ -46,7 +46,8 @@ func TestScripts(t *testing.T) {
 			switch name {
 			case "tap":
 			case "ipip": // made in the namespace of the test run, and taken away again
-				err := exec.Command("ip", "link", "add", "weft-probe", "type", "ipip", "local", "127.0.0.1", "remote", "127.0.0.2").Run()
+				err := exec.Command("ip", "link", "add", "weft-probe", "type", "ipip", "local", "127.0.0.1", "remote",
+					"127.0.0.2").Run()
 				if err != nil {
 					return false, nil
 				}

@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// TestFeatures probes by doing what the tests of weft's packages ask of a kernel. On a machine that lacks one it says so,
-// and the emulated machine is where it must be there.
+// TestFeatures probes by doing what the tests of weft's packages ask of a kernel. On a machine that lacks one it says
+// so, and the emulated machine is where it must be there.
 func TestFeatures(t *testing.T) {
 	for name := range nettest.Features() {
 		t.Run(name, func(t *testing.T) { nettest.Need(t, name) })

@@ -44,7 +44,9 @@ func Plug(node, pod *netns.NS, host string, addr netip.Addr) error {
 	mac := MAC()
 	one := ipNet(netip.PrefixFrom(addr, 32))
 	err := node.Do(func() error {
-		l := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: host, HardwareAddr: mac}, PeerName: "eth0", PeerNamespace: netlink.NsFd(pod.Fd())}
+		l := &netlink.Veth{
+			LinkAttrs: netlink.LinkAttrs{Name: host, HardwareAddr: mac}, PeerName: "eth0", PeerNamespace: netlink.NsFd(pod.Fd()),
+		}
 		if err := netlink.LinkAdd(l); err != nil {
 			return err
 		}
@@ -52,7 +54,8 @@ func Plug(node, pod *netns.NS, host string, addr netip.Addr) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(netlink.LinkSetUp(up), netlink.RouteAdd(&netlink.Route{LinkIndex: up.Attrs().Index, Dst: one, Scope: netlink.SCOPE_LINK}))
+		return errors.Join(netlink.LinkSetUp(up),
+			netlink.RouteAdd(&netlink.Route{LinkIndex: up.Attrs().Index, Dst: one, Scope: netlink.SCOPE_LINK}))
 	})
 	if err != nil {
 		return err
@@ -67,7 +70,9 @@ func Plug(node, pod *netns.NS, host string, addr netip.Addr) error {
 			return err
 		}
 		return errors.Join(
-			netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: gw.AsSlice(), HardwareAddr: mac}),
+			netlink.NeighSet(&netlink.Neigh{
+				LinkIndex: index, State: netlink.NUD_PERMANENT, IP: gw.AsSlice(), HardwareAddr: mac,
+			}),
 			netlink.RouteAdd(&netlink.Route{LinkIndex: index, Dst: ipNet(netip.PrefixFrom(gw, 32)), Scope: netlink.SCOPE_LINK}),
 			netlink.RouteAdd(&netlink.Route{LinkIndex: index, Gw: gw.AsSlice()}))
 	})

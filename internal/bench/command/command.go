@@ -35,8 +35,8 @@ type benchFlags struct {
 	output      string
 }
 
-// Run runs the command line and returns the exit code. name is how the user has called it: the program's name, or a command
-// of another program that executes this one.
+// Run runs the command line and returns the exit code. name is how the user has called it: the program's name, or a
+// command of another program that executes this one.
 func Run(ctx context.Context, name string, env ui.Env) int { return ui.Run(ctx, New(name, env), env) }
 
 // New is the command line as users meet it.
@@ -45,7 +45,9 @@ func New(name string, env ui.Env) *cobra.Command {
 		Use: "weft-bench", Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: name},
 		Short: "Measure weft and its peers, interleaved in one run",
 	}
-	cmd.AddCommand(newBenchCNICmd(env), newBenchNetworksCmd(env), newBenchShimCmd(env), newBenchMeshCmd(env), newBenchPathCmd(env), newBenchRepairCmd(env), newBenchIPAMCmd(env), newBenchPolicyCmd(env), newBenchVMCmd(env), newBenchMigrationCmd(env), newBenchPartCmd(env))
+	cmd.AddCommand(newBenchCNICmd(env), newBenchNetworksCmd(env), newBenchShimCmd(env), newBenchMeshCmd(env),
+		newBenchPathCmd(env), newBenchRepairCmd(env), newBenchIPAMCmd(env), newBenchPolicyCmd(env), newBenchVMCmd(env),
+		newBenchMigrationCmd(env), newBenchPartCmd(env))
 	return cmd
 }
 
@@ -205,7 +207,8 @@ func newBenchShimCmd(env ui.Env) *cobra.Command {
 				return err
 			}
 			report, err := bench.Shim(cmd.Context(), bench.ShimConfig{
-				Shim: filepath.Join(f.binDir, "weft-cni"), Empty: filepath.Join(filepath.Dir(env.Self), "bench-empty"), N: f.n, Seed: f.seed,
+				Shim: filepath.Join(f.binDir, "weft-cni"), Empty: filepath.Join(filepath.Dir(env.Self), "bench-empty"), N: f.n,
+				Seed: f.seed,
 			})
 			if err != nil {
 				return err

@@ -91,7 +91,9 @@ func checkBenchIPAM(cfg benchipam.Config) error {
 		{"--rounds", cfg.Rounds, most},
 	} {
 		if f.value < 1 || f.value > f.most {
-			return ui.UsageError(model.Faultf(model.CodeInvalidConf, fmt.Sprintf("give 1 to %d", f.most), "%s %d cannot be used", f.flag, f.value))
+			return ui.UsageError(
+				model.Faultf(model.CodeInvalidConf, fmt.Sprintf("give 1 to %d", f.most), "%s %d cannot be used", f.flag, f.value),
+			)
 		}
 	}
 	for _, c := range cfg.Concurrency {

@@ -44,9 +44,13 @@ Keys of -o json: rows [{what, n, median, min, max}] in milliseconds, resets, not
 			if cfg.Image, err = image.Make(cmd.Context()); err != nil {
 				return err
 			}
-			cfg.Agent, cfg.Speaker, cfg.Log = agentProgram(env), filepath.Join(programs, "weft-guest"), slog.New(slog.DiscardHandler)
+			cfg.Agent, cfg.Speaker, cfg.Log = agentProgram(env), filepath.Join(programs, "weft-guest"),
+				slog.New(slog.DiscardHandler)
 			cfg.Went = func(n int, g gap.Gap) {
-				fmt.Fprintf(env.Stderr, "migration %d: first packet after %s, blackout %s, answers %s, stream %s, %d packets lost\n", n+1, g.First, g.Blackout, g.Answers, g.Stream, g.Lost)
+				fmt.Fprintf(
+					env.Stderr, "migration %d: first packet after %s, blackout %s, answers %s, stream %s, %d packets lost\n", n+1,
+					g.First, g.Blackout, g.Answers, g.Stream, g.Lost,
+				)
 			}
 			report, err := migration.Run(cmd.Context(), cfg)
 			if err != nil {
@@ -57,7 +61,8 @@ Keys of -o json: rows [{what, n, median, min, max}] in milliseconds, resets, not
 	}
 	fl := cmd.Flags()
 	fl.IntVarP(&cfg.N, "n", "n", 10, "migrations")
-	fl.StringVar(&cfg.Encapsulation, "encapsulation", "vxlan", "how packets between the nodes travel: vxlan, ipip, wireguard, udp or host-gw")
+	fl.StringVar(&cfg.Encapsulation, "encapsulation", "vxlan",
+		"how packets between the nodes travel: vxlan, ipip, wireguard, udp or host-gw")
 	fl.StringVar((*string)(&cfg.Binding), "binding", string(model.VMDirect), "the machine's binding: direct or masquerade")
 	fl.StringVar(&cfg.BinDir, "bin-dir", filepath.Join(filepath.Dir(env.Self), "cni"), "directory of weft's own plugins")
 	fl.StringVarP(&output, "output", "o", "text", "text or json")

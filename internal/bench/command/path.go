@@ -42,7 +42,8 @@ unguarded, unguardedMin, unguardedMax, wire}], notes.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringSliceVar(&cfg.Backends, "backends", []string{"host-gw", "vxlan", "udp"}, "back ends to measure; what is on one node is of the first")
+	fl.StringSliceVar(&cfg.Backends, "backends", []string{"host-gw", "vxlan", "udp"},
+		"back ends to measure; what is on one node is of the first")
 	fl.StringSliceVar(&cfg.Tests, "tests", nil, "tests to take (default all: tcp rr, udp rr, connect, packets, stream)")
 	fl.IntVarP(&cfg.N, "n", "n", 7, "rounds")
 	fl.DurationVar(&cfg.Span, "span", 300*time.Millisecond, "how long one test of one way takes")
@@ -59,7 +60,13 @@ unguarded, unguardedMin, unguardedMax, wire}], notes.`,
 func newBenchPartCmd(env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "part", Short: "A part of a measurement, started by weft bench path", Hidden: true}
 	cmd.AddCommand(newBenchCardCmd(env),
-		&cobra.Command{Use: "end", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return path.End(env.Stdin, env.Stdout) }},
-		&cobra.Command{Use: "node", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return path.Node(cmd.Context(), env.Stdin, env.Stdout) }})
+		&cobra.Command{
+			Use: "end", Args: cobra.NoArgs,
+			RunE: func(*cobra.Command, []string) error { return path.End(env.Stdin, env.Stdout) },
+		},
+		&cobra.Command{
+			Use: "node", Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error { return path.Node(cmd.Context(), env.Stdin, env.Stdout) },
+		})
 	return cmd
 }

@@ -41,7 +41,8 @@ few, fewMin, fewMax}], notes.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringSliceVar(&cfg.Engines, "engines", nil, "engines to measure (default all: routed, iptables, calico, kube-router, weft)")
+	fl.StringSliceVar(&cfg.Engines, "engines", nil,
+		"engines to measure (default all: routed, iptables, calico, kube-router, weft)")
 	fl.IntSliceVar(&cfg.Policies, "policies", []int{0, 1, 10, 1000}, "policies that select the server")
 	fl.IntSliceVar(&cfg.Peers, "peers", []int{0, 100, 1000, 10000}, "peers that the policies name together")
 	fl.StringSliceVar(&cfg.Tests, "tests", nil, "tests to take (default connect, tcp rr)")

@@ -34,9 +34,13 @@ Keys of -o json: pods, idle, rows [{extent, what, metric, unit, n, p50, p95, min
 			if err := ui.TextOrJSON(output); err != nil {
 				return err
 			}
-			for flag, n := range map[string]int{"-n": cfg.N, "--flushes": cfg.Flushes, "--pods": cfg.Pods - 1, "--idle": int(cfg.Idle)} {
+			for flag, n := range map[string]int{
+				"-n": cfg.N, "--flushes": cfg.Flushes, "--pods": cfg.Pods - 1, "--idle": int(cfg.Idle),
+			} {
 				if n < 0 {
-					return ui.UsageError(model.Faultf(model.CodeInvalidConf, "give 0 or more; of pods, 1 or more", "%s is too small", flag))
+					return ui.UsageError(
+						model.Faultf(model.CodeInvalidConf, "give 0 or more; of pods, 1 or more", "%s is too small", flag),
+					)
 				}
 			}
 			cfg.Log = slog.New(slog.NewTextHandler(env.Stderr, nil))

@@ -43,7 +43,8 @@ masqueradeMin, masqueradeMax, pod}], notes.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringSliceVar(&cfg.Designs, "designs", nil, "designs to measure (default all: "+strings.Join(vm.Designs(), ", ")+")")
+	fl.StringSliceVar(&cfg.Designs, "designs", nil, "designs to measure (default all: "+
+		strings.Join(vm.Designs(), ", ")+")")
 	fl.StringSliceVar(&cfg.Tests, "tests", nil, "tests to take (default all: "+strings.Join(vm.Tests(), ", ")+")")
 	fl.IntVarP(&cfg.N, "n", "n", 7, "rounds")
 	fl.DurationVar(&cfg.Span, "span", 200*time.Millisecond, "how long one test of one node takes")
@@ -56,7 +57,10 @@ masqueradeMin, masqueradeMax, pod}], notes.`,
 // newBenchCardCmd is the card of a machine.
 func newBenchCardCmd(env ui.Env) *cobra.Command {
 	var guest bool
-	cmd := &cobra.Command{Use: "card", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return vm.Card(os.Stdin, env.Stdout, guest) }}
+	cmd := &cobra.Command{
+		Use: "card", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return vm.Card(os.Stdin, env.Stdout, guest) },
+	}
 	cmd.Flags().BoolVar(&guest, "guest", false, "there is a guest")
 	return cmd
 }

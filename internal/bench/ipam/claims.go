@@ -56,7 +56,9 @@ func (m meter) Create(ctx context.Context, kind store.Kind, o store.Object) (sto
 }
 
 // CompareAndSwap is counted.
-func (m meter) CompareAndSwap(ctx context.Context, kind store.Kind, version string, o store.Object) (store.Object, error) {
+func (m meter) CompareAndSwap(
+	ctx context.Context, kind store.Kind, version string, o store.Object,
+) (store.Object, error) {
 	got, err := m.Objects.CompareAndSwap(ctx, kind, version, o)
 	m.count(err)
 	return got, err
@@ -108,7 +110,8 @@ func claims(ctx context.Context, cfg Config, round int, r *Report) error {
 	done.Add(cfg.Agents)
 	for i := range cfg.Agents {
 		agents.Go(func() error {
-			return agent(ctx, cfg, m, filepath.Join(path, fmt.Sprint(i)), fmt.Sprintf("bench-%d-%d", round, i), pool, &ready, &done, start)
+			return agent(ctx, cfg, m, filepath.Join(path, fmt.Sprint(i)), fmt.Sprintf("bench-%d-%d", round, i), pool, &ready,
+				&done, start)
 		})
 	}
 	ready.Wait()
@@ -128,7 +131,9 @@ func claims(ctx context.Context, cfg Config, round int, r *Report) error {
 }
 
 // agent takes addresses until it has its blocks.
-func agent(ctx context.Context, cfg Config, m meter, dir, node, pool string, ready, done *sync.WaitGroup, start chan struct{}) error {
+func agent(
+	ctx context.Context, cfg Config, m meter, dir, node, pool string, ready, done *sync.WaitGroup, start chan struct{},
+) error {
 	defer done.Done()
 	prepare := func() (*blocks.Engine, func() error, error) {
 		defer ready.Done()

@@ -37,7 +37,8 @@ type node struct {
 
 func newNode(ctx context.Context, cfg Config, path string, objects store.Objects) (*node, error) {
 	e, err := blocks.Open(blocks.Config{
-		Objects: objects, Node: "bench", Dir: filepath.Join(path, "blocks"), Log: cfg.Log, Now: cfg.Now, After: time.After, Random: rand.Reader,
+		Objects: objects, Node: "bench", Dir: filepath.Join(path, "blocks"), Log: cfg.Log, Now: cfg.Now, After: time.After,
+		Random: rand.Reader,
 	})
 	if err != nil {
 		return nil, err
@@ -49,7 +50,10 @@ func newNode(ctx context.Context, cfg Config, path string, objects store.Objects
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = e.Run(ctx) }()
-	n := &node{cfg: cfg, path: path, engine: e, ledger: l, stop: func() { cancel(); <-done }, given: map[netip.Addr]model.AttachmentKey{}, has: map[model.AttachmentKey]netip.Addr{}}
+	n := &node{
+		cfg: cfg, path: path, engine: e, ledger: l, stop: func() { cancel(); <-done },
+		given: map[netip.Addr]model.AttachmentKey{}, has: map[model.AttachmentKey]netip.Addr{},
+	}
 	for _, a := range e.Allocators() {
 		if c, is := a.(*blocks.Cluster); is {
 			n.alloc = c
@@ -111,7 +115,9 @@ func (n *node) fill(ctx context.Context) error {
 }
 
 // all does something with every ask, so many at a time.
-func (n *node) all(asks []weftipam.Ask, concurrency int, do func(weftipam.Ask) error) (time.Duration, []float64, error) {
+func (n *node) all(
+	asks []weftipam.Ask, concurrency int, do func(weftipam.Ask) error,
+) (time.Duration, []float64, error) {
 	var workers sync.WaitGroup
 	errs := make([]error, concurrency)
 	waits := make([]float64, len(asks))
@@ -141,9 +147,13 @@ func (n *node) add(ask weftipam.Ask) error {
 	result := h.Result()
 	rec := attach.Record{
 		Boot: "bench", Stage: attach.Pending, Serial: n.cfg.Now().UnixNano(),
-		Request: model.Request{Network: ask.Network, ContainerID: ask.ContainerID, IfName: ask.IfName, Netns: "/var/run/netns/" + ask.ContainerID},
-		Network: model.Network{Name: "bench", CNIVersion: "1.0.0", Plugins: []model.PluginConf{{Type: "calico", Raw: ask.Conf}}},
-		Acts:    []attach.Act{{Kind: attach.ActIPAM, IPs: result.IPs}}, Result: &result,
+		Request: model.Request{
+			Network: ask.Network, ContainerID: ask.ContainerID, IfName: ask.IfName, Netns: "/var/run/netns/" + ask.ContainerID,
+		},
+		Network: model.Network{
+			Name: "bench", CNIVersion: "1.0.0", Plugins: []model.PluginConf{{Type: "calico", Raw: ask.Conf}},
+		},
+		Acts: []attach.Act{{Kind: attach.ActIPAM, IPs: result.IPs}}, Result: &result,
 	}
 	if err := n.ledger.Put(rec); err != nil {
 		return err
@@ -192,7 +202,8 @@ func (n *node) verify(want int) error {
 	for _, rec := range records {
 		a := rec.Acts[0].IPs[0].Address.Addr()
 		if n.given[a] != rec.Key() || rec.Stage != attach.Done {
-			return fmt.Errorf("the ledger has address %s for %s (%s), which was given to %s", a, rec.Key(), rec.Stage, n.given[a])
+			return fmt.Errorf("the ledger has address %s for %s (%s), which was given to %s", a, rec.Key(),
+				rec.Stage, n.given[a])
 		}
 	}
 	if len(records) != want || len(n.given) != want {

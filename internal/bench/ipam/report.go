@@ -66,7 +66,8 @@ func (r Report) Text(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "METRIC\tAT A TIME\tP50\tP99\tMIN\tMAX\tUNIT\tN")
 	for _, x := range r.Rows {
-		fmt.Fprintf(t, "%s\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%s\t%d\n", x.Metric, x.AtATime, x.P50, x.P99, x.Min, x.Max, x.Unit, x.N)
+		fmt.Fprintf(t, "%s\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%s\t%d\n", x.Metric, x.AtATime, x.P50, x.P99, x.Min,
+			x.Max, x.Unit, x.N)
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("report: %w", err)

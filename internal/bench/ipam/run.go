@@ -39,13 +39,17 @@ const region = "10.128.0.0/10"
 
 // conf is what a pod of the pool is configured with.
 func conf(pool string) json.RawMessage {
-	return json.RawMessage(`{"cniVersion":"1.0.0","name":"bench","type":"calico","ipam":{"type":"calico-ipam","ipv4_pools":["` + pool + `"]}}`)
+	return json.RawMessage(
+		`{"cniVersion":"1.0.0","name":"bench","type":"calico","ipam":{"type":"calico-ipam","ipv4_pools":["` + pool + `"]}}`,
+	)
 }
 
 // manifest is a pool of the cluster's network that only who names it takes from.
 func manifest(name, cidr string, size int) (store.Object, error) {
 	return store.AddressPoolObject(store.Object{}, model.AddressPool{
-		Name: name, AssignmentMode: model.AssignManual, Regions: []model.AddressRegion{{CIDR: netip.MustParsePrefix(cidr), BlockSize: size}},
+		Name: name, AssignmentMode: model.AssignManual, Regions: []model.AddressRegion{
+			{CIDR: netip.MustParsePrefix(cidr), BlockSize: size},
+		},
 	})
 }
 

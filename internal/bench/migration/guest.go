@@ -53,8 +53,11 @@ func (w *world) start(ctx context.Context, p *pod, incoming string) (*guest, err
 	g.stop = stop
 	up := make(chan struct{})
 	c := launch.Config{
-		Dir: w.path("machine-" + p.name), Pod: host.Pod{NS: p.ns, ID: p.name}, Host: h, Input: input(w.cfg.Binding), Speaker: w.cfg.Speaker, Log: w.cfg.Log,
-		QEMU: qemu.Config{Kernel: w.cfg.Image.Kernel, Initrd: w.cfg.Image.Initrd, Memory: guestimage.Memory, Incoming: incoming},
+		Dir: w.path("machine-" + p.name), Pod: host.Pod{NS: p.ns, ID: p.name}, Host: h, Input: input(w.cfg.Binding),
+		Speaker: w.cfg.Speaker, Log: w.cfg.Log,
+		QEMU: qemu.Config{
+			Kernel: w.cfg.Image.Kernel, Initrd: w.cfg.Image.Initrd, Memory: guestimage.Memory, Incoming: incoming,
+		},
 		Hypervisor: func(ctx context.Context, c qemu.Config) (_ launch.Machine, err error) {
 			for _, d := range c.Devices {
 				if c.Taps[d.Name], err = qemu.Open(p.ns, d); err != nil { // closed by who gave the map

@@ -33,7 +33,8 @@ func newReport(cfg Config, gaps []gap.Gap) Report {
 	r := Report{Notes: []string{
 		"first packet: from the hypervisor's word that the machine goes on (RESUME) to its first packet at the peer, of a flow of one each 5 ms",
 		"blackout: from the last packet before to that one; answers: the longest time between two on a connection (TCP), of one each 10 ms; stream: that between two lines of the machine on another, on which only it speaks",
-		"the machine is emulated (TCG), packets between nodes travel by " + cfg.Encapsulation + ", its binding " + string(cfg.Binding) + "; the time for which the hypervisor stops it is in blackout, answers and stream",
+		"the machine is emulated (TCG), packets between nodes travel by " + cfg.Encapsulation + ", its binding " +
+			string(cfg.Binding) + "; the time for which the hypervisor stops it is in blackout, answers and stream",
 	}}
 	for _, of := range []struct {
 		what string

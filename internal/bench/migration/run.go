@@ -68,7 +68,8 @@ func (w *world) measure(ctx context.Context) ([]gap.Gap, error) {
 	}
 	defer func() { _ = g.end(context.WithoutCancel(ctx)) }()
 	flow := fmt.Sprintf("guest-tools udp %s 5ms >/dev/null 2>&1 &", netip.AddrPortFrom(far.addr, 9000))
-	if err := g.boots(ctx, "guest-tools echo 7 >/dev/null 2>&1 &", "guest-tools talk 19 10ms >/dev/null 2>&1 &", flow); err != nil {
+	if err := g.boots(ctx, "guest-tools echo 7 >/dev/null 2>&1 &", "guest-tools talk 19 10ms >/dev/null 2>&1 &",
+		flow); err != nil {
 		return nil, err
 	}
 	if err := p.Talk(ctx, far.ns, netip.AddrPortFrom(first.addr, 7)); err != nil {
@@ -100,7 +101,9 @@ func (w *world) migrate(ctx context.Context, g *guest, p *gap.Peer, n int) (*gue
 		return nil, gap.Gap{}, err
 	}
 	other := w.nodes[(n+1)%2]
-	target, err := other.run(ctx, pod{namespace: namespace, name: fmt.Sprintf("db-%d", n+1), machine: true, incoming: true, addr: g.pod.addr})
+	target, err := other.run(ctx, pod{
+		namespace: namespace, name: fmt.Sprintf("db-%d", n+1), machine: true, incoming: true, addr: g.pod.addr,
+	})
 	if err != nil {
 		return nil, gap.Gap{}, err
 	}

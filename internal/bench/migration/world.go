@@ -34,15 +34,17 @@ type world struct {
 // namespace is that of the machine's pods; who the machine speaks to is in another one.
 const namespace, machineName = "machines", "db"
 
-// configuration is what the agents go by. Of a pool can be said how it is reached if that is vxlan, ipip or none; of the cluster the
-// other ways as well.
+// configuration is what the agents go by. Of a pool can be said how it is reached if that is vxlan, ipip or none; of
+// the cluster the other ways as well.
 const configuration = `install: {confDir: %q}
 network: {mode: cluster, encapsulation: %s, wireguardKeyFile: %q, pools: [{cidr: 10.77.0.0/24, blockSize: 28}]}
 `
 
 // policyText keeps the machine from all that the measurement does not need.
 const policyText = `{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"namespace":"machines","name":"db"},"spec":{
-"podSelector":{},"policyTypes":["Ingress","Egress"],"ingress":[{"ports":[{"protocol":"TCP","port":7},{"protocol":"TCP","port":19}]}],"egress":[{"ports":[{"protocol":"UDP","port":9000}]}]}}`
+"podSelector":{},"policyTypes":["Ingress","Egress"],
+"ingress":[{"ports":[{"protocol":"TCP","port":7},{"protocol":"TCP","port":19}]}],
+"egress":[{"ports":[{"protocol":"UDP","port":9000}]}]}}`
 
 // newWorld makes the wire, the nodes and their agents.
 func newWorld(ctx context.Context, cfg Config) (w *world, err error) {
@@ -155,7 +157,8 @@ func (w *world) plug(i int, ns *netns.NS) error {
 		if err != nil {
 			return err
 		}
-		// A node has a way out: without one it does not answer for the gateway of a pod that asks, as a guest on a bridge does.
+		// A node has a way out: without one it does not answer for the gateway of a pod that asks, as a guest on a bridge
+		// does.
 		out := &netlink.Route{LinkIndex: l.Attrs().Index, Gw: nodeAddr(253).AsSlice()}
 		return errors.Join(netlink.AddrAdd(l, addr), netlink.LinkSetUp(l), netlink.RouteAdd(out))
 	})
@@ -197,8 +200,10 @@ func (w *world) pod(p pod) error {
 		}
 		annotations += "}"
 	}
-	o, err := store.NewObject(fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":%q,"name":%q,"uid":%q%s},"spec":{"nodeName":%q}}`,
-		p.namespace, p.name, p.name, annotations, p.node.name))
+	o, err := store.NewObject(
+		fmt.Appendf(
+			nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":%q,"name":%q,"uid":%q%s},"spec":{"nodeName":%q}}`,
+			p.namespace, p.name, p.name, annotations, p.node.name))
 	if err == nil {
 		_, err = w.store.Create(o)
 	}
@@ -207,7 +212,8 @@ func (w *world) pod(p pod) error {
 	}
 	// Who migrates the machine says which pod it goes to.
 	o, err = store.AddressMoveObject(store.Object{}, model.AddressMove{
-		Namespace: p.namespace, Name: p.name, Machine: machineName, Addrs: []netip.Addr{p.addr}, Target: p.node.name, TargetPod: p.name,
+		Namespace: p.namespace, Name: p.name, Machine: machineName, Addrs: []netip.Addr{p.addr}, Target: p.node.name,
+		TargetPod: p.name,
 	})
 	if err == nil {
 		_, err = w.store.Create(o)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package part starts the processes that a measurement is made of and talks with them: each in a namespace and on a processor
-// of its own.
+// Package part starts the processes that a measurement is made of and talks with them: each in a namespace and on a
+// processor of its own.
 package part
 
 import (

@@ -140,8 +140,8 @@ func set(name, value string) error {
 	return nil
 }
 
-// bridged makes the pods of a node as flannel's usual configuration has them: ports of the bridge cni0, in hairpin mode,
-// with the node's settings that kube-proxy needs.
+// bridged makes the pods of a node as flannel's usual configuration has them: ports of the bridge cni0, in hairpin
+// mode, with the node's settings that kube-proxy needs.
 func (w *world) bridged(n *node, pods, mtu int) error {
 	err := n.ns.Do(func() error {
 		err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "cni0", MTU: mtu}})
@@ -183,7 +183,8 @@ func (w *world) port(n *node, i, mtu int) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(netlink.LinkSetMTU(l, mtu), netlink.LinkSetMaster(l, bridge), netlink.LinkSetHairpin(l, true), netlink.LinkSetUp(l))
+		return errors.Join(netlink.LinkSetMTU(l, mtu), netlink.LinkSetMaster(l, bridge), netlink.LinkSetHairpin(l, true),
+			netlink.LinkSetUp(l))
 	})
 	if err != nil {
 		return err
@@ -198,7 +199,8 @@ func (w *world) port(n *node, i, mtu int) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(netlink.LinkSetMTU(l, mtu), netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Gw: gatewayOf(n.cidr).AsSlice()}))
+		return errors.Join(netlink.LinkSetMTU(l, mtu),
+			netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Gw: gatewayOf(n.cidr).AsSlice()}))
 	})
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package path measures what a pod's packets cost on their way to a pod of the same node and of another one, for flannel's
-// design, weft's, and the bare wire as the limit.
+// Package path measures what a pod's packets cost on their way to a pod of the same node and of another one, for
+// flannel's design, weft's, and the bare wire as the limit.
 //
 // # Vocabulary
 //

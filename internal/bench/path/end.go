@@ -42,8 +42,8 @@ type outcome struct {
 	Ready   bool    `json:",omitempty"`
 	Count   float64 `json:",omitempty"`
 	Seconds float64 `json:",omitempty"`
-	// Typical is the seconds of one request: of many short stretches the median, so that one in which the processor did something
-	// else does not count.
+	// Typical is the seconds of one request: of many short stretches the median, so that one in which the processor did
+	// something else does not count.
 	Typical float64 `json:",omitempty"`
 	Error   string  `json:",omitempty"`
 }

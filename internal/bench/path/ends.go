@@ -47,7 +47,8 @@ func (e *Ends) Once(test string, span time.Duration) (float64, error) {
 	return counted.Count / counted.Seconds, nil
 }
 
-// Typical is Once, but for requests and connections what would be done in a second if each took as long as the typical one.
+// Typical is Once, but for requests and connections what would be done in a second if each took as long as the typical
+// one.
 func (e *Ends) Typical(test string, span time.Duration) (float64, error) {
 	counted, err := e.once(test, span)
 	switch {

@@ -89,7 +89,9 @@ func vxlan(i int, own, peer netip.Prefix) error {
 	mac := func(i int) net.HardwareAddr { return net.HardwareAddr{0x0a, 0, 0, 0, 0, byte(i + 1)} }
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.HardwareAddr, attrs.MTU = "flannel.1", mac(i), 1450
-	dev := &netlink.Vxlan{LinkAttrs: attrs, VxlanId: 1, VtepDevIndex: up.Attrs().Index, SrcAddr: wireAddr(i).AsSlice(), Port: 8472}
+	dev := &netlink.Vxlan{
+		LinkAttrs: attrs, VxlanId: 1, VtepDevIndex: up.Attrs().Index, SrcAddr: wireAddr(i).AsSlice(), Port: 8472,
+	}
 	if err := netlink.LinkAdd(dev); err != nil {
 		return err
 	}
@@ -99,7 +101,9 @@ func vxlan(i int, own, peer netip.Prefix) error {
 	index := dev.Attrs().Index
 	end := peer.Addr().AsSlice()
 	return errors.Join(
-		netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, Type: unix.RTN_UNICAST, IP: end, HardwareAddr: mac(1 - i)}),
+		netlink.NeighSet(&netlink.Neigh{
+			LinkIndex: index, State: netlink.NUD_PERMANENT, Type: unix.RTN_UNICAST, IP: end, HardwareAddr: mac(1 - i),
+		}),
 		netlink.NeighSet(&netlink.Neigh{
 			LinkIndex: index, State: netlink.NUD_PERMANENT, Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF,
 			IP: wireAddr(1 - i).AsSlice(), HardwareAddr: mac(1 - i),

@@ -25,23 +25,28 @@ import (
 // etcdPort is where the first node's etcd listens.
 const etcdPort = "2379"
 
-// flanneld starts the real program on both nodes of a world, and etcd on the first. The subnets are the program's choice.
+// flanneld starts the real program on both nodes of a world, and etcd on the first. The subnets are the program's
+// choice.
 func (b *bench) flanneld(ctx context.Context, w *world) (mtu int, err error) {
 	url := "http://" + net.JoinHostPort(wireAddr(0).String(), etcdPort)
 	etcd, err := part.Start(w.nodes[0].ns, -1, b.cfg.Etcd, "--data-dir", filepath.Join(w.dir, "etcd"), "--unsafe-no-fsync",
-		"--listen-client-urls", url, "--advertise-client-urls", url, "--listen-peer-urls", "http://127.0.0.1:0", "--log-level", "error")
+		"--listen-client-urls", url, "--advertise-client-urls", url, "--listen-peer-urls", "http://127.0.0.1:0",
+		"--log-level", "error")
 	if err != nil {
 		return 0, err
 	}
 	w.processes = append([]*part.Process{etcd}, w.processes...)
 	conf := fmt.Sprintf(`{"Network":%q,"Backend":{"Type":"udp"}}`, network())
-	if err := wait(ctx, "etcd", func() error { return put(ctx, w.nodes[0].ns, url, "/coreos.com/network/config", conf) }); err != nil {
+	if err := wait(ctx, "etcd", func() error {
+		return put(ctx, w.nodes[0].ns, url, "/coreos.com/network/config", conf)
+	}); err != nil {
 		return 0, errors.Join(err, errors.New(etcd.Stderr.String()))
 	}
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		file := filepath.Join(w.dir, "subnet"+strconv.Itoa(i)+".env")
-		p, err := part.Start(n.ns, -1, b.cfg.Flanneld, "-etcd-endpoints="+url, "-subnet-file="+file, "-iface=eth0", "-ip-masq=true")
+		p, err := part.Start(n.ns, -1, b.cfg.Flanneld, "-etcd-endpoints="+url, "-subnet-file="+file, "-iface=eth0",
+			"-ip-masq=true")
 		if err != nil {
 			return 0, err
 		}
@@ -93,13 +98,14 @@ func wait(ctx context.Context, what string, try func() error) error {
 func put(ctx context.Context, ns *netns.NS, url, key, value string) error {
 	encode := base64.StdEncoding.EncodeToString
 	body := fmt.Sprintf(`{"key":%q,"value":%q}`, encode([]byte(key)), encode([]byte(value)))
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, addr string) (c net.Conn, err error) {
-		err = ns.Do(func() error {
-			c, err = (&net.Dialer{Timeout: time.Second}).DialContext(ctx, network, addr)
-			return err
-		})
-		return c, err
-	}}
+	transport := &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, addr string) (c net.Conn, err error) {
+			err = ns.Do(func() error {
+				c, err = (&net.Dialer{Timeout: time.Second}).DialContext(ctx, network, addr)
+				return err
+			})
+			return c, err
+		}}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v3/kv/put", bytes.NewBufferString(body))
 	if err != nil {
 		return err

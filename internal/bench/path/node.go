@@ -53,7 +53,8 @@ func Node(ctx context.Context, in io.Reader, out io.Writer) error {
 	runner := tunnel.New(tunnel.Config{Random: rand.Reader, Log: quiet, Now: time.Now, After: time.After})
 	defer runner.Close()
 	keeper := reconcile.New(reconcile.Config{
-		Host: conn, Mesh: mesh.Config{Backend: o.Mesh.Backend, Masquerade: o.Mesh.Masquerade}, Runner: runner, Log: quiet, Now: time.Now, After: time.After,
+		Host: conn, Mesh: mesh.Config{Backend: o.Mesh.Backend, Masquerade: o.Mesh.Masquerade}, Runner: runner, Log: quiet,
+		Now: time.Now, After: time.After,
 	})
 	status, err := keeper.Once(ctx, &o.Cluster)
 	result := nodeOutcome{MTU: status.Topology.PodMTU()}

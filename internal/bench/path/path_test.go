@@ -26,8 +26,9 @@ func TestRun(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	dir := nettest.Programs(t)
 	report, err := path.Run(t.Context(), path.Config{
-		Backends: []string{"host-gw", "vxlan"}, N: 1, Span: 5 * time.Millisecond, Self: filepath.Join(dir, "weft-bench"), BinDir: filepath.Join(dir, "cni"),
-		Log: slog.New(slog.DiscardHandler),
+		Backends: []string{"host-gw", "vxlan"}, N: 1, Span: 5 * time.Millisecond, Self: filepath.Join(dir, "weft-bench"),
+		BinDir: filepath.Join(dir, "cni"),
+		Log:    slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +53,8 @@ func TestGuards(t *testing.T) {
 	nettest.NeedBridgeNetfilter(t)
 	dir := nettest.Programs(t)
 	report, err := path.Run(t.Context(), path.Config{
-		Backends: []string{"host-gw"}, Tests: []string{"udp rr"}, Guards: true, N: 1, Span: 5 * time.Millisecond, Self: filepath.Join(dir, "weft-bench"),
+		Backends: []string{"host-gw"}, Tests: []string{"udp rr"}, Guards: true, N: 1, Span: 5 * time.Millisecond,
+		Self:   filepath.Join(dir, "weft-bench"),
 		BinDir: filepath.Join(dir, "cni"), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -60,7 +62,8 @@ func TestGuards(t *testing.T) {
 	}
 	ratios := 0
 	for _, r := range report.Rows {
-		if r.Median <= 0 || r.Flannel > 0 || (r.Unguarded > 0) != (strings.HasPrefix(r.Design, "weft") && !strings.HasSuffix(r.Design, " unguarded")) {
+		if r.Median <= 0 || r.Flannel > 0 ||
+			(r.Unguarded > 0) != (strings.HasPrefix(r.Design, "weft") && !strings.HasSuffix(r.Design, " unguarded")) {
 			t.Errorf("%+v", r)
 		}
 		if r.Unguarded > 0 {
@@ -78,10 +81,16 @@ func TestGuards(t *testing.T) {
 
 func TestRunRefusesNonsense(t *testing.T) {
 	for want, cfg := range map[string]path.Config{
-		"bench: -n 0, --span 1s (give -n 1 or more, and --span between 1ms and 10s)":               {Span: time.Second},
-		"bench: -n 1, --span 2h0m0s (give -n 1 or more, and --span between 1ms and 10s)":           {N: 1, Span: 2 * time.Hour},
-		`bench: back end "ipip" is not measured (known: host-gw, vxlan, udp)`:                      {N: 1, Span: time.Second, Backends: []string{"ipip"}},
-		`bench: there is no test "sctp" (known: ["tcp rr" "udp rr" "connect" "packets" "stream"])`: {N: 1, Span: time.Second, Tests: []string{"sctp"}},
+		"bench: -n 0, --span 1s (give -n 1 or more, and --span between 1ms and 10s)": {Span: time.Second},
+		"bench: -n 1, --span 2h0m0s (give -n 1 or more, and --span between 1ms and 10s)": {
+			N: 1, Span: 2 * time.Hour,
+		},
+		`bench: back end "ipip" is not measured (known: host-gw, vxlan, udp)`: {
+			N: 1, Span: time.Second, Backends: []string{"ipip"},
+		},
+		`bench: there is no test "sctp" (known: ["tcp rr" "udp rr" "connect" "packets" "stream"])`: {
+			N: 1, Span: time.Second, Tests: []string{"sctp"},
+		},
 	} {
 		if _, err := path.Run(t.Context(), cfg); err == nil || err.Error() != want {
 			t.Errorf("got %v\nwant %s", err, want)

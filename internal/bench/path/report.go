@@ -21,8 +21,8 @@ type Row struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
-	// Flannel is the ratio to flannel's design with the same back end, Wire that to the bare wire: the medians of the rounds'
-	// ratios; FlannelMin and FlannelMax are the least and the greatest of them. 0 where there is none.
+	// Flannel is the ratio to flannel's design with the same back end, Wire that to the bare wire: the medians of the
+	// rounds' ratios; FlannelMin and FlannelMax are the least and the greatest of them. 0 where there is none.
 	Flannel    float64 `json:"flannel,omitempty"`
 	FlannelMin float64 `json:"flannelMin,omitempty"`
 	FlannelMax float64 `json:"flannelMax,omitempty"`
@@ -51,8 +51,11 @@ func (b *bench) report() Report {
 				row.Unit = "Gbit/s"
 			}
 			row.Median, row.Min, row.Max = rounds.Spread(values)
-			row.Flannel, row.FlannelMin, row.FlannelMax = rounds.Spread(rounds.Quotients(values, b.peer(test, w.Where, w.Backend, "flannel")))
-			row.Unguarded, row.UnguardedMin, row.UnguardedMax = rounds.Spread(rounds.Quotients(values, b.peer(test, w.Where, w.Backend, w.Design+unguarded)))
+			row.Flannel, row.FlannelMin, row.FlannelMax = rounds.Spread(
+				rounds.Quotients(values, b.peer(test, w.Where, w.Backend, "flannel")),
+			)
+			row.Unguarded, row.UnguardedMin, row.UnguardedMax =
+				rounds.Spread(rounds.Quotients(values, b.peer(test, w.Where, w.Backend, w.Design+unguarded)))
 			row.Wire, _, _ = rounds.Spread(rounds.Quotients(values, b.peer(test, "across", "", "wire")))
 			r.Rows = append(r.Rows, row)
 		}
@@ -95,7 +98,9 @@ func (r Report) Text(w io.Writer) error {
 	}
 	table("per second", func(x Row) string { return fmt.Sprintf("%.4g", x.Median) })
 	if slices.ContainsFunc(r.Rows, func(x Row) bool { return x.Unguarded > 0 }) {
-		table("ratio to the same without guards", func(x Row) string { return rounds.Ratio(x.Unguarded, x.UnguardedMin, x.UnguardedMax) })
+		table("ratio to the same without guards", func(x Row) string {
+			return rounds.Ratio(x.Unguarded, x.UnguardedMin, x.UnguardedMax)
+		})
 	} else {
 		table("ratio to flannel", func(x Row) string { return rounds.Ratio(x.Flannel, x.FlannelMin, x.FlannelMax) })
 	}

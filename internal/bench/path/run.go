@@ -33,7 +33,8 @@ type Config struct {
 
 func (cfg Config) check() error {
 	if cfg.N < 1 || cfg.Span < time.Millisecond || cfg.Span > 10*time.Second {
-		return model.Faultf(model.CodeInvalidConf, "give -n 1 or more, and --span between 1ms and 10s", "bench: -n %d, --span %s", cfg.N, cfg.Span)
+		return model.Faultf(model.CodeInvalidConf, "give -n 1 or more, and --span between 1ms and 10s",
+			"bench: -n %d, --span %s", cfg.N, cfg.Span)
 	}
 	for _, b := range cfg.Backends {
 		if !slices.Contains([]string{"host-gw", "vxlan", "udp"}, b) {
@@ -123,7 +124,8 @@ func (b *bench) close() {
 func (b *bench) build(ctx context.Context) error {
 	plan := []*world{{maker: "wire"}}
 	for _, backend := range b.cfg.Backends {
-		ptp, bridge := world{maker: "weft", backend: backend, joined: "ptp", guarded: true}, world{maker: "weft", backend: backend, joined: "bridge", guarded: true}
+		ptp, bridge := world{maker: "weft", backend: backend, joined: "ptp", guarded: true},
+			world{maker: "weft", backend: backend, joined: "bridge", guarded: true}
 		plan = append(plan, &ptp, &bridge)
 		if b.cfg.Guards {
 			bare, bareBridge := ptp, bridge

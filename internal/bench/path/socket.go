@@ -48,8 +48,8 @@ func dial(kind int, to netip.AddrPort) (int, error) {
 	return fd, nil
 }
 
-// call is a plain system call: the process has nothing else to run while it waits. Go's scheduler knows nothing of it and
-// sends signals, which end calls that give up after a while.
+// call is a plain system call: the process has nothing else to run while it waits. Go's scheduler knows nothing of it
+// and sends signals, which end calls that give up after a while.
 //
 //go:uintptrescapes
 func call(trap, a, b, c, d, e, f uintptr) (int, error) {
@@ -77,11 +77,13 @@ func write(fd int, b []byte) error {
 // from and to move a datagram and its sender's address.
 func from(fd int, b []byte, who *unix.RawSockaddrInet4) (int, error) {
 	size := uint32(unix.SizeofSockaddrInet4)
-	return call(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0, uintptr(unsafe.Pointer(who)), uintptr(unsafe.Pointer(&size)))
+	return call(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0,
+		uintptr(unsafe.Pointer(who)), uintptr(unsafe.Pointer(&size)))
 }
 
 func to(fd int, b []byte, who *unix.RawSockaddrInet4) {
-	_, _ = call(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0, uintptr(unsafe.Pointer(who)), unix.SizeofSockaddrInet4)
+	_, _ = call(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0,
+		uintptr(unsafe.Pointer(who)), unix.SizeofSockaddrInet4)
 }
 
 func accept(fd int) (int, error) {

@@ -17,14 +17,17 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// weft brings weft's design up: each node's mesh by the reconciler, in a process of its own, and pods by weft's own plugin.
+// weft brings weft's design up: each node's mesh by the reconciler, in a process of its own, and pods by weft's own
+// plugin.
 func (b *bench) weft(ctx context.Context, w *world) error {
 	mtu := 0
 	for i := range w.nodes {
 		o := nodeOrder{Mesh: nodeMesh{Backend: w.backend, Masquerade: []netip.Prefix{network()}}}
 		o.Cluster.Self = nodeName(i)
 		for j, n := range w.nodes {
-			o.Cluster.Nodes = append(o.Cluster.Nodes, model.Node{Name: nodeName(j), Addrs: []netip.Addr{wireAddr(j)}, PodCIDRs: []netip.Prefix{n.cidr}})
+			o.Cluster.Nodes = append(o.Cluster.Nodes, model.Node{
+				Name: nodeName(j), Addrs: []netip.Addr{wireAddr(j)}, PodCIDRs: []netip.Prefix{n.cidr},
+			})
 		}
 		p, err := part.Start(w.nodes[i].ns, -1, b.cfg.Self, "part", "node")
 		if err != nil {
@@ -43,7 +46,9 @@ func (b *bench) weft(ctx context.Context, w *world) error {
 		}
 		mtu = result.MTU
 		if !w.guarded {
-			if err := w.nodes[i].ns.Do(func() error { return exec.CommandContext(ctx, "nft", "delete", "table", "inet", mesh.GuardTable).Run() }); err != nil {
+			if err := w.nodes[i].ns.Do(func() error {
+				return exec.CommandContext(ctx, "nft", "delete", "table", "inet", mesh.GuardTable).Run()
+			}); err != nil {
 				return fmt.Errorf("node %s: guard of tunnels: %w", nodeName(i), err)
 			}
 		}
@@ -70,7 +75,8 @@ func (b *bench) plug(ctx context.Context, w *world, n *node, id string, mtu int)
 		"cniVersion": "1.0.0", "name": "pods", "type": w.joined, "ipMasq": false,
 		"ipam": map[string]any{
 			"type": "host-local", "dataDir": filepath.Join(w.dir, "ipam", n.cidr.Addr().String()),
-			"ranges": []any{[]any{map[string]any{"subnet": n.cidr.String()}}}, "routes": []any{map[string]any{"dst": "0.0.0.0/0"}},
+			"ranges": []any{[]any{map[string]any{"subnet": n.cidr.String()}}},
+			"routes": []any{map[string]any{"dst": "0.0.0.0/0"}},
 		},
 	}
 	if mtu > 0 {
@@ -86,7 +92,8 @@ func (b *bench) plug(ctx context.Context, w *world, n *node, id string, mtu int)
 	cmd := exec.CommandContext(ctx, filepath.Join(b.cfg.BinDir, w.joined))
 	cmd.Env = []string{
 		"CNI_COMMAND=ADD", "CNI_CONTAINERID=" + id, "CNI_IFNAME=eth0", "CNI_PATH=" + b.cfg.BinDir,
-		fmt.Sprintf("CNI_NETNS=/proc/%d/fd/%d", os.Getpid(), ns.Fd()), "WEFT_JOURNAL_DIR=" + filepath.Join(w.dir, "journal", n.cidr.Addr().String()),
+		fmt.Sprintf("CNI_NETNS=/proc/%d/fd/%d", os.Getpid(), ns.Fd()),
+		"WEFT_JOURNAL_DIR=" + filepath.Join(w.dir, "journal", n.cidr.Addr().String()),
 	}
 	var out bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &out, &out

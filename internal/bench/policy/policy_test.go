@@ -48,10 +48,14 @@ func TestRun(t *testing.T) {
 
 func TestRunRefusesNonsense(t *testing.T) {
 	for want, cfg := range map[string]policy.Config{
-		"bench: -n 0, --span 1s (give -n 1 or more, and --span between 1ms and 10s)":                  {Span: time.Second},
-		`bench: there is no engine "pf" (known: ["routed" "iptables" "calico" "kube-router" "weft"])`: {N: 1, Span: time.Second, Engines: []string{"pf"}},
-		`bench: there is no test "sctp" (known: ["tcp rr" "udp rr" "connect" "packets" "stream"])`:    {N: 1, Span: time.Second, Tests: []string{"sctp"}},
-		"bench: -1 policies, peers or entries (give 0 to 524288)":                                     {N: 1, Span: time.Second, Peers: []int{-1}},
+		"bench: -n 0, --span 1s (give -n 1 or more, and --span between 1ms and 10s)": {Span: time.Second},
+		`bench: there is no engine "pf" (known: ["routed" "iptables" "calico" "kube-router" "weft"])`: {
+			N: 1, Span: time.Second, Engines: []string{"pf"},
+		},
+		`bench: there is no test "sctp" (known: ["tcp rr" "udp rr" "connect" "packets" "stream"])`: {
+			N: 1, Span: time.Second, Tests: []string{"sctp"},
+		},
+		"bench: -1 policies, peers or entries (give 0 to 524288)": {N: 1, Span: time.Second, Peers: []int{-1}},
 	} {
 		if _, err := policy.Run(t.Context(), cfg); err == nil || err.Error() != want {
 			t.Errorf("got %v\nwant %s", err, want)

@@ -21,8 +21,8 @@ type Row struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
-	// Routed is the ratio to the way without any engine, Few that to the same engine and as many policies with the fewest peers:
-	// the medians of the rounds' ratios; the others are the least and the greatest of them. 0 where there is none.
+	// Routed is the ratio to the way without any engine, Few that to the same engine and as many policies with the fewest
+	// peers: the medians of the rounds' ratios; the others are the least and the greatest of them. 0 where there is none.
 	Routed    float64 `json:"routed,omitempty"`
 	RoutedMin float64 `json:"routedMin,omitempty"`
 	RoutedMax float64 `json:"routedMax,omitempty"`
@@ -74,7 +74,9 @@ func (b *bench) row(name, test string, c Cell, v []float64) Row {
 		}
 	}
 	row.Few, row.FewMin, row.FewMax = rounds.Spread(rounds.Quotients(v, b.values[key{name, test, first}]))
-	row.Routed, row.RoutedMin, row.RoutedMax = rounds.Spread(rounds.Quotients(v, b.values[key{"routed", test, b.cfg.cells()[0]}]))
+	row.Routed, row.RoutedMin, row.RoutedMax = rounds.Spread(
+		rounds.Quotients(v, b.values[key{"routed", test, b.cfg.cells()[0]}]),
+	)
 	return row
 }
 
@@ -87,7 +89,8 @@ func (r Report) Text(w io.Writer) error {
 		if x.Blocks {
 			kind = "ipBlock"
 		}
-		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%.4g\t%.4g\t%.4g\t%s\t%s\t%s\t%d\n", x.Test, x.Policies, x.Peers, kind, x.Engine, x.Median, x.Min, x.Max, x.Unit,
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%.4g\t%.4g\t%.4g\t%s\t%s\t%s\t%d\n", x.Test, x.Policies, x.Peers, kind, x.Engine,
+			x.Median, x.Min, x.Max, x.Unit,
 			rounds.Ratio(x.Routed, x.RoutedMin, x.RoutedMax), rounds.Ratio(x.Few, x.FewMin, x.FewMax), x.N)
 	}
 	if err := t.Flush(); err != nil {

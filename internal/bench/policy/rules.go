@@ -57,8 +57,8 @@ func plain(p netip.Prefix) string {
 	return p.String()
 }
 
-// calico is the shape of its iptables data plane: a dispatch to a chain for each end of a pod, which jumps into a chain for
-// each policy, whose rule looks into a set and leaves a mark. A pod without policies goes to its profile.
+// calico is the shape of its iptables data plane: a dispatch to a chain for each end of a pod, which jumps into a chain
+// for each policy, whose rule looks into a set and leaves a mark. A pod without policies goes to its profile.
 type calico struct{}
 
 func (calico) name() string       { return "calico" }
@@ -68,7 +68,9 @@ func (calico) rules(c Cell) string {
 	var b strings.Builder
 	line := func(format string, a ...any) { fmt.Fprintf(&b, format+"\n", a...) }
 	line("*filter")
-	for _, chain := range []string{"cali-FORWARD", "cali-from-wl-dispatch", "cali-to-wl-dispatch", "cali-pri-ns", "cali-pro-ns"} {
+	for _, chain := range []string{
+		"cali-FORWARD", "cali-from-wl-dispatch", "cali-to-wl-dispatch", "cali-pri-ns", "cali-pro-ns",
+	} {
 		line(":%s - [0:0]", chain)
 	}
 	line("-A FORWARD -j cali-FORWARD\n-A FORWARD %s -j ACCEPT", accept)
@@ -76,11 +78,13 @@ func (calico) rules(c Cell) string {
 	line("-A cali-FORWARD -i cali+ -j cali-from-wl-dispatch\n-A cali-FORWARD -o cali+ -j cali-to-wl-dispatch")
 	for _, link := range []string{clientLink, serverLink} {
 		for _, d := range []struct{ chain, dispatch, flag, profile string }{
-			{"cali-fw-" + link, "cali-from-wl-dispatch", "-i", "cali-pro-ns"}, {"cali-tw-" + link, "cali-to-wl-dispatch", "-o", "cali-pri-ns"},
+			{"cali-fw-" + link, "cali-from-wl-dispatch", "-i", "cali-pro-ns"},
+			{"cali-tw-" + link, "cali-to-wl-dispatch", "-o", "cali-pri-ns"},
 		} {
 			line(":%s - [0:0]", d.chain)
 			line("-A %s %s %s -g %s", d.dispatch, d.flag, link, d.chain)
-			line("-A %s -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A %s -m conntrack --ctstate INVALID -j DROP", d.chain, d.chain)
+			line("-A %s -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A %s -m conntrack --ctstate INVALID -j DROP",
+				d.chain, d.chain)
 			line("-A %s -j MARK --set-xmark 0x0/0x10000", d.chain)
 			if d.flag == "-i" {
 				line("-A %s -p udp -m multiport --dports 4789 -j DROP\n-A %s -p ipencap -j DROP", d.chain, d.chain)
@@ -89,7 +93,9 @@ func (calico) rules(c Cell) string {
 				line("-A %s -j MARK --set-xmark 0x0/0x20000", d.chain)
 				for i := range c.Policies {
 					line(":cali-pi-%d - [0:0]", i)
-					line("-A cali-pi-%d -p tcp -m set --match-set cali40s%d src -m multiport --dports 7000 -j MARK --set-xmark 0x10000/0x10000", i, i)
+					line(
+						"-A cali-pi-%d -p tcp -m set --match-set cali40s%d src -m multiport --dports 7000 -j MARK --set-xmark 0x10000/0x10000", i, i,
+					)
 					line("-A cali-pi-%d %s -j RETURN", i, accept)
 					line("-A %s -m mark --mark 0x0/0x20000 -j cali-pi-%d\n-A %s %s -j RETURN", d.chain, i, d.chain, accept)
 				}
@@ -141,7 +147,8 @@ func (kubeRouter) rules(c Cell) string {
 		pod := fmt.Sprintf("KUBE-POD-FW-%d", i)
 		line(":%s - [0:0]", pod)
 		line("-A KUBE-ROUTER-FORWARD -s %s -j %s\n-A KUBE-ROUTER-FORWARD -d %s -j %s", addr, pod, addr, pod)
-		line("-A %s -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A %s -m conntrack --ctstate INVALID -j DROP", pod, pod)
+		line("-A %s -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A %s -m conntrack --ctstate INVALID -j DROP", pod,
+			pod)
 		line("-A %s -d %s -m addrtype --src-type LOCAL -j ACCEPT", pod, addr)
 		if i == 1 && c.Policies > 0 {
 			for p := range c.Policies {
@@ -161,7 +168,9 @@ func (kubeRouter) rules(c Cell) string {
 			if end == "RETURN" {
 				mark = "-m mark --mark 0x10000/0x10000 "
 			}
-			line("-A KUBE-NWPLCY-%d -p tcp -m set --match-set KUBE-SRC-%d src -m set --match-set KUBE-DST-%d dst -m tcp --dport 7000 %s-j %s", i, i, i, mark, end)
+			line(
+				"-A KUBE-NWPLCY-%d -p tcp -m set --match-set KUBE-SRC-%d src -m set --match-set KUBE-DST-%d dst -m tcp --dport 7000 %s-j %s", i, i, i, mark, end,
+			)
 		}
 	}
 	line("COMMIT")

@@ -37,7 +37,8 @@ const maxPeers = 1 << 19
 
 func (cfg *Config) check() error {
 	if cfg.N < 1 || cfg.Span < time.Millisecond || cfg.Span > 10*time.Second {
-		return model.Faultf(model.CodeInvalidConf, "give -n 1 or more, and --span between 1ms and 10s", "bench: -n %d, --span %s", cfg.N, cfg.Span)
+		return model.Faultf(model.CodeInvalidConf, "give -n 1 or more, and --span between 1ms and 10s",
+			"bench: -n %d, --span %s", cfg.N, cfg.Span)
 	}
 	if len(cfg.Engines) == 0 {
 		cfg.Engines = Engines()
@@ -57,7 +58,8 @@ func (cfg *Config) check() error {
 	}
 	for _, n := range append(slices.Clone(cfg.Policies), append(cfg.Peers, cfg.Program)...) {
 		if n < 0 || n > maxPeers {
-			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf("give 0 to %d", maxPeers), "bench: %d policies, peers or entries", n)
+			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf("give 0 to %d", maxPeers),
+				"bench: %d policies, peers or entries", n)
 		}
 	}
 	return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// weft is the compiler and the driver as they run in the agent: facts come one by one, and what they change is written in
-// one transaction.
+// weft is the compiler and the driver as they run in the agent: facts come one by one, and what they change is written
+// in one transaction.
 type weft struct {
 	index *policy.Index
 	conn  *kernel.Conn
@@ -43,13 +43,16 @@ func (w *weft) program(node *netns.NS, c Cell) error {
 	w.index = policy.New(policy.Config{Node: "a"})
 	w.index.SetNamespace(model.Namespace{Name: space})
 	for link, p := range map[string]model.Pod{
-		clientLink: {Name: "client", Labels: map[string]string{"of": strconv.Itoa(c.Policies - 1)}, IPs: []netip.Addr{clientAddr()}},
+		clientLink: {
+			Name: "client", Labels: map[string]string{"of": strconv.Itoa(c.Policies - 1)}, IPs: []netip.Addr{clientAddr()},
+		},
 		serverLink: {Name: "server", Labels: map[string]string{"app": "server"}, IPs: []netip.Addr{serverAddr()}},
 	} {
 		p.Namespace, p.UID, p.Node, p.Phase = space, p.Name, "a", "Running"
 		w.index.SetPod(p)
 		w.index.SetEndpoint(model.WorkloadEndpoint{
-			Pod: model.PodRef{Namespace: space, Name: p.Name, UID: p.UID}, Node: "a", IfName: "eth0", HostLink: link, Addrs: p.IPs, HostEnd: model.HostEndRouted,
+			Pod: model.PodRef{Namespace: space, Name: p.Name, UID: p.UID}, Node: "a", IfName: "eth0", HostLink: link,
+			Addrs: p.IPs, HostEnd: model.HostEndRouted,
 		})
 	}
 	for i := range c.Policies {
@@ -81,14 +84,17 @@ func (w *weft) whole() error {
 func (w *weft) pod(policy int, addr netip.Addr) {
 	w.pods++
 	w.index.SetPod(model.Pod{
-		Namespace: space, Name: fmt.Sprintf("peer-%d", w.pods), UID: fmt.Sprintf("uid-%d", w.pods), Node: "b", Phase: "Running",
+		Namespace: space, Name: fmt.Sprintf("peer-%d", w.pods), UID: fmt.Sprintf("uid-%d", w.pods), Node: "b",
+		Phase:  "Running",
 		Labels: map[string]string{"of": strconv.Itoa(policy)}, IPs: []netip.Addr{addr},
 	})
 }
 
 // policy is one that lets its peers in: the pods that bear its number, or ranges of addresses.
 func (w *weft) policy(c Cell, i int, more ...netip.Prefix) {
-	rule := model.PolicyRule{Action: model.PolicyAccept, Ports: []model.PolicyPort{{Protocol: model.TCP, First: 7000, Last: 7000}}}
+	rule := model.PolicyRule{
+		Action: model.PolicyAccept, Ports: []model.PolicyPort{{Protocol: model.TCP, First: 7000, Last: 7000}},
+	}
 	if c.Blocks {
 		for _, p := range append(c.peersOf(i), more...) {
 			rule.Peers = append(rule.Peers, model.PolicyPeer{Block: &model.IPBlock{CIDR: p}})

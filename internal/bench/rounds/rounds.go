@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rounds compares what was measured in rounds in which all took turns: quotients are made of one round's values, and
-// the median of the quotients is told, not the quotient of medians.
+// Package rounds compares what was measured in rounds in which all took turns: quotients are made of one round's
+// values, and the median of the quotients is told, not the quotient of medians.
 package rounds
 
 import (

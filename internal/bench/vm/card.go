@@ -54,8 +54,8 @@ const (
 	patience = 50
 )
 
-// Card is the life of a card: it carries frames between the machine's tap and the guest's until in ends, and sends and takes
-// frames itself when in says so. The files are those that it was started with.
+// Card is the life of a card: it carries frames between the machine's tap and the guest's until in ends, and sends and
+// takes frames itself when in says so. The files are those that it was started with.
 func Card(in *os.File, out io.Writer, guest bool) error {
 	runtime.LockOSThread()
 	debug.SetGCPercent(-1)

@@ -19,7 +19,8 @@ const headers = 14 + 20 + 8
 // frame is a datagram of UDP in 64 bytes.
 func frame(toMAC, fromMAC net.HardwareAddr, from, to netip.Addr) []byte {
 	const port, discard = 40000, 9
-	return datagram(toMAC, fromMAC, netip.AddrPortFrom(from, port), netip.AddrPortFrom(to, discard), make([]byte, size-headers))
+	return datagram(toMAC, fromMAC, netip.AddrPortFrom(from, port), netip.AddrPortFrom(to, discard),
+		make([]byte, size-headers))
 }
 
 // datagram is one of UDP. Its checksum is left out, as IPv4 allows.

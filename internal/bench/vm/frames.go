@@ -13,8 +13,8 @@ import (
 // errLost is a measurement in which frames were lost: the kernel put so much off that a queue was full.
 var errLost = errors.New("too few frames arrived")
 
-// frames has the card send and take frames: how many microseconds one takes, and how many arrive in a second. Where many are
-// lost it is no measurement, and taken again.
+// frames has the card send and take frames: how many microseconds one takes, and how many arrive in a second. Where
+// many are lost it is no measurement, and taken again.
 func (w *world) frames(test string, span time.Duration) (each, rate float64, err error) {
 	for range attempts {
 		if each, rate, err = w.framesOnce(test, span); !errors.Is(err, errLost) {

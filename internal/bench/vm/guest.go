@@ -27,10 +27,12 @@ type place struct {
 	mtu   int
 }
 
-// place is what the plan of the machine makes of the guest. Who has which hardware address is known from the start, to all
-// that are on its way.
+// place is what the plan of the machine makes of the guest. Who has which hardware address is known from the start, to
+// all that are on its way.
 func (w *world) place(n phase1.Network) (place, error) {
-	p := place{addr: netip.PrefixFrom(machineAddr(), 32), gateway: byhand.Gateway(), gatewayMAC: byhand.MAC(), mtu: n.Device.MTU}
+	p := place{
+		addr: netip.PrefixFrom(machineAddr(), 32), gateway: byhand.Gateway(), gatewayMAC: byhand.MAC(), mtu: n.Device.MTU,
+	}
 	var err error
 	if p.mac, err = parseMAC(n.Device.MAC); err != nil {
 		return p, err
@@ -66,7 +68,9 @@ func know(ns *netns.NS, link string, addr netip.Addr, mac net.HardwareAddr) erro
 	return ns.Do(func() error {
 		dst := &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(32, 32)}
 		return errors.Join(
-			netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(), HardwareAddr: mac}),
+			netlink.NeighSet(&netlink.Neigh{
+				LinkIndex: index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(), HardwareAddr: mac,
+			}),
 			netlink.RouteReplace(&netlink.Route{LinkIndex: index, Dst: dst, Scope: netlink.SCOPE_LINK}))
 	})
 }
@@ -79,7 +83,8 @@ func inhabit(guest *netns.NS, p place) error {
 			return err
 		}
 		tap := &netlink.Tuntap{
-			LinkAttrs: netlink.LinkAttrs{Name: "eth0", TxQLen: 1000}, Mode: netlink.TUNTAP_MODE_TAP, Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_VNET_HDR | netlink.TUNTAP_ONE_QUEUE,
+			LinkAttrs: netlink.LinkAttrs{Name: "eth0", TxQLen: 1000}, Mode: netlink.TUNTAP_MODE_TAP,
+			Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_VNET_HDR | netlink.TUNTAP_ONE_QUEUE,
 		}
 		if err := errors.Join(netlink.LinkSetUp(lo), netlink.LinkAdd(tap)); err != nil {
 			return err
@@ -89,7 +94,8 @@ func inhabit(guest *netns.NS, p place) error {
 			return err
 		}
 		addr := &netlink.Addr{IPNet: &net.IPNet{IP: p.addr.Addr().AsSlice(), Mask: net.CIDRMask(p.addr.Bits(), 32)}}
-		return errors.Join(netlink.LinkSetHardwareAddr(l, p.mac), netlink.LinkSetMTU(l, p.mtu), netlink.AddrAdd(l, addr), netlink.LinkSetUp(l))
+		return errors.Join(netlink.LinkSetHardwareAddr(l, p.mac), netlink.LinkSetMTU(l, p.mtu), netlink.AddrAdd(l, addr),
+			netlink.LinkSetUp(l))
 	})
 	if err != nil {
 		return fmt.Errorf("guest: %w", err)
@@ -115,7 +121,8 @@ func macvtap(pod *netns.NS) error {
 		return err
 	}
 	return pod.Do(func() error {
-		attrs := netlink.LinkAttrs{Name: macvtapLink, ParentIndex: parent.Attrs().Index, TxQLen: 1000} // what the machine has not taken waits there
+		// what the machine has not taken waits there
+		attrs := netlink.LinkAttrs{Name: macvtapLink, ParentIndex: parent.Attrs().Index, TxQLen: 1000}
 		l := &netlink.Macvtap{Macvlan: netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}}
 		if err := netlink.LinkAdd(l); err != nil {
 			return fmt.Errorf("macvtap: %w", err)

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// onNode makes the tap on the node that stands in the place of the pod's wire. It is without its guards: the other designs'
-// wires have none, either.
+// onNode makes the tap on the node that stands in the place of the pod's wire. It is without its guards: the other
+// designs' wires have none, either.
 func (w *world) onNode(ctx context.Context) (phase1.Network, error) {
 	var n phase1.Network
 	s := kernel.Spaces{PodNS: w.pod}
@@ -28,7 +28,10 @@ func (w *world) onNode(ctx context.Context) (phase1.Network, error) {
 	}
 	defer func() { _ = s.Pod.Close() }()
 	const mtu = 1500
-	conf := model.PluginConf{Type: plugin.CalicoType, Raw: json.RawMessage(`{"type":"calico","mtu":1500,"host_tap":{},"ipam":{"type":"host-local"}}`)}
+	conf := model.PluginConf{
+		Type: plugin.CalicoType,
+		Raw:  json.RawMessage(`{"type":"calico","mtu":1500,"host_tap":{},"ipam":{"type":"host-local"}}`),
+	}
 	in := plugin.Input{
 		Conf: conf, Request: model.Request{Network: "bench", ContainerID: "vm", IfName: "eth0", Netns: w.pod.Path()},
 		IPAM: &model.Result{IPs: []model.IP{{Address: netip.PrefixFrom(machineAddr(), 32)}}},

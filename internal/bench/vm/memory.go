@@ -87,7 +87,8 @@ func hasLease(ctx context.Context, tap int, mac string) error {
 		return err
 	}
 	everybody := net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
-	ask := datagram(everybody, hw, netip.AddrPortFrom(netip.IPv4Unspecified(), 68), netip.AddrPortFrom(netip.AddrFrom4([4]byte{255, 255, 255, 255}), 67), discover.ToBytes())
+	ask := datagram(everybody, hw, netip.AddrPortFrom(netip.IPv4Unspecified(), 68),
+		netip.AddrPortFrom(netip.AddrFrom4([4]byte{255, 255, 255, 255}), 67), discover.ToBytes())
 	ask = append(make([]byte, vnetHeader), ask...)
 	buffer := make([]byte, largest)
 	for ctx.Err() == nil {

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// call is a plain system call: a card has nothing else to run while it waits. Signals of Go's scheduler end calls that wait.
+// call is a plain system call: a card has nothing else to run while it waits. Signals of Go's scheduler end calls that
+// wait.
 //
 //go:uintptrescapes
 func call(trap, a, b, c uintptr) (int, error) {
@@ -35,7 +36,8 @@ func write(fd int, b []byte) (int, error) {
 
 // poll waits until one of the descriptors has something to read, or nobody at its other end.
 func poll(fds []unix.PollFd) error {
-	// ppoll without a timeout and without a mask: arm64 has no poll. Raw as the others, with the two arguments that call does not take.
+	// ppoll without a timeout and without a mask: arm64 has no poll. Raw as the others, with the two arguments that call
+	// does not take.
 	for {
 		_, _, errno := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds[0])), uintptr(len(fds)), 0, 0, 0, 0)
 		switch {

@@ -24,8 +24,9 @@ type Row struct {
 	Max    float64 `json:"max"`
 	// Rate is how many frames arrived in a second, the median.
 	Rate float64 `json:"rate,omitempty"`
-	// Base is the ratio to bridge, Masquerade that to masquerade, Pod that to the plain pod: the medians of the rounds' ratios,
-	// with the least and the greatest. All are of the time that a thing takes, so less is better. 0 where there is none.
+	// Base is the ratio to bridge, Masquerade that to masquerade, Pod that to the plain pod: the medians of the rounds'
+	// ratios, with the least and the greatest. All are of the time that a thing takes, so less is better. 0 where there is
+	// none.
 	Base          float64 `json:"base,omitempty"`
 	BaseMin       float64 `json:"baseMin,omitempty"`
 	BaseMax       float64 `json:"baseMax,omitempty"`
@@ -58,7 +59,8 @@ func (b *bench) report() Report {
 			row.Median, row.Min, row.Max = rounds.Spread(b.values[k])
 			row.Rate, _, _ = rounds.Spread(b.rates[k])
 			row.Base, row.BaseMin, row.BaseMax = rounds.Spread(rounds.Quotients(v, b.times(key{Base, test})))
-			row.Masquerade, row.MasqueradeMin, row.MasqueradeMax = rounds.Spread(rounds.Quotients(v, b.times(key{masquerade, test})))
+			row.Masquerade, row.MasqueradeMin, row.MasqueradeMax =
+				rounds.Spread(rounds.Quotients(v, b.times(key{masquerade, test})))
 			row.Pod, _, _ = rounds.Spread(rounds.Quotients(v, b.times(key{limit, test})))
 			if test == testMemory {
 				row.Base, row.Masquerade = 0, 0
@@ -109,8 +111,10 @@ func (r Report) Text(w io.Writer) error {
 		if x.Rate > 0 {
 			rate = fmt.Sprintf("%.4g", x.Rate)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%.4g\t%.4g\t%.4g\t%s\t%s\t%s\t%s\t%s\t%d\n", x.Test, x.Design, x.Median, x.Min, x.Max, x.Unit, rate,
-			rounds.Ratio(x.Base, x.BaseMin, x.BaseMax), rounds.Ratio(x.Masquerade, x.MasqueradeMin, x.MasqueradeMax), rounds.Ratio(x.Pod, 0, 0), x.N)
+		fmt.Fprintf(t, "%s\t%s\t%.4g\t%.4g\t%.4g\t%s\t%s\t%s\t%s\t%s\t%d\n", x.Test, x.Design, x.Median, x.Min, x.Max,
+			x.Unit, rate,
+			rounds.Ratio(x.Base, x.BaseMin, x.BaseMax), rounds.Ratio(x.Masquerade, x.MasqueradeMin, x.MasqueradeMax),
+			rounds.Ratio(x.Pod, 0, 0), x.N)
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("report: %w", err)

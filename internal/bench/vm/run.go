@@ -19,8 +19,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// The tests of frames: from the machine to where its pod's wire ends on the node, and from there; and from the machine to
-// another pod of that node, and from that. Those of TCP are bench/path's, from the guest and to the guest.
+// The tests of frames: from the machine to where its pod's wire ends on the node, and from there; and from the machine
+// to another pod of that node, and from that. Those of TCP are bench/path's, from the guest and to the guest.
 const (
 	TestOut     = "frames out"
 	TestIn      = "frames in"
@@ -33,7 +33,8 @@ const toGuest = " in"
 // Tests are all tests.
 func Tests() []string {
 	return []string{
-		TestOut, TestIn, TestOutPeer, TestInPeer, path.TestTCP, path.TestConnect, path.TestStream, path.TestTCP + toGuest, path.TestConnect + toGuest, path.TestStream + toGuest,
+		TestOut, TestIn, TestOutPeer, TestInPeer, path.TestTCP, path.TestConnect, path.TestStream, path.TestTCP + toGuest,
+		path.TestConnect + toGuest, path.TestStream + toGuest,
 	}
 }
 
@@ -44,7 +45,8 @@ type Config struct {
 	N       int      // rounds
 	// Span is how long one test of one world takes.
 	Span time.Duration
-	// Starts is how many machines of each design are started; then, where masquerade is measured, weft-guest is. 0 leaves that out.
+	// Starts is how many machines of each design are started; then, where masquerade is measured, weft-guest is. 0 leaves
+	// that out.
 	Starts int
 	Seed   uint64
 	// Self is weft-bench; weft-guest is beside it.
@@ -54,7 +56,8 @@ type Config struct {
 
 func (cfg *Config) check() error {
 	if cfg.N < 1 || cfg.Starts < 0 || cfg.Span < time.Millisecond || cfg.Span > 10*time.Second {
-		return model.Faultf(model.CodeInvalidConf, "give -n 1 or more, --span between 1ms and 10s, and --starts 0 or more", "bench: -n %d, --span %s, --starts %d", cfg.N, cfg.Span, cfg.Starts)
+		return model.Faultf(model.CodeInvalidConf, "give -n 1 or more, --span between 1ms and 10s, and --starts 0 or more",
+			"bench: -n %d, --span %s, --starts %d", cfg.N, cfg.Span, cfg.Starts)
 	}
 	if len(cfg.Designs) == 0 {
 		cfg.Designs = Designs()
@@ -98,7 +101,10 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 		return Report{}, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	b := &bench{cfg: cfg, dir: dir, random: rand.New(rand.NewPCG(cfg.Seed, 0)), values: map[key][]float64{}, rates: map[key][]float64{}}
+	b := &bench{
+		cfg: cfg, dir: dir, random: rand.New(rand.NewPCG(cfg.Seed, 0)), values: map[key][]float64{},
+		rates: map[key][]float64{},
+	}
 	defer b.close()
 	if err := b.starts(ctx); err != nil {
 		return Report{}, err

@@ -18,8 +18,8 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// The times of a machine's start, in milliseconds since phase 1 began: its tap is open, which is all that a hypervisor needs; and
-// the first frame that its guest could send has come to the node.
+// The times of a machine's start, in milliseconds since phase 1 began: its tap is open, which is all that a hypervisor
+// needs; and the first frame that its guest could send has come to the node.
 const (
 	testTap   = "tap open"
 	testFirst = "first frame"

@@ -20,7 +20,8 @@ func sink(ns *netns.NS, name string) (link.Link, error) {
 	}
 	const drop = 2 // TCX_DROP
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "bench_sink", Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, drop), asm.Return()},
+		Name: "bench_sink", Type: ebpf.SchedCLS, License: "Apache-2.0",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, drop), asm.Return()},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("sink: %w", err)

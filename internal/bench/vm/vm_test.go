@@ -26,7 +26,8 @@ func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
 func TestRun(t *testing.T) {
 	nettest.Need(t, "tap")
 	report, err := vm.Run(t.Context(), vm.Config{
-		Designs: shown(), N: 1, Starts: 1, Span: 5 * time.Millisecond, Self: filepath.Join(nettest.Programs(t), "weft-bench"), Log: slog.New(slog.DiscardHandler),
+		Designs: shown(), N: 1, Starts: 1, Span: 5 * time.Millisecond, Self: filepath.Join(nettest.Programs(t), "weft-bench"),
+		Log: slog.New(slog.DiscardHandler),
 	})
 	if errors.Is(err, unix.EPERM) || errors.Is(err, ebpf.ErrNotSupported) {
 		nettest.Without(t, fmt.Sprintf("neither this user nor this kernel can run programs of eBPF: %v", err))
@@ -56,10 +57,15 @@ func shown() []string {
 }
 
 func TestRunRefusesNonsense(t *testing.T) {
-	known := `(known: ["frames out" "frames in" "frames out to pod" "frames in from pod" "tcp rr" "connect" "stream" "tcp rr in" "connect in" "stream in"])`
+	known :=
+		`(known: ["frames out" "frames in" "frames out to pod" "frames in from pod" "tcp rr" "connect" "stream" "tcp rr in" "connect in" "stream in"])`
 	for want, cfg := range map[string]vm.Config{
-		"bench: -n 0, --span 1s, --starts 0 (give -n 1 or more, --span between 1ms and 10s, and --starts 0 or more)":   {Span: time.Second},
-		"bench: -n 1, --span 1m0s, --starts 0 (give -n 1 or more, --span between 1ms and 10s, and --starts 0 or more)": {N: 1, Span: time.Minute},
+		"bench: -n 0, --span 1s, --starts 0 (give -n 1 or more, --span between 1ms and 10s, and --starts 0 or more)": {
+			Span: time.Second,
+		},
+		"bench: -n 1, --span 1m0s, --starts 0 (give -n 1 or more, --span between 1ms and 10s, and --starts 0 or more)": {
+			N: 1, Span: time.Minute,
+		},
 		`bench: there is no test "udp rr" ` + known: {N: 1, Span: time.Second, Tests: []string{"udp rr"}},
 	} {
 		if _, err := vm.Run(t.Context(), cfg); err == nil || err.Error() != want {

@@ -25,8 +25,8 @@ const (
 	peerLink    = "cali0000000000b"
 )
 
-// The pod with the machine has the first address, its peer the second one. Behind them are addresses that the node knows and
-// no stack has: what is sent there is not answered.
+// The pod with the machine has the first address, its peer the second one. Behind them are addresses that the node
+// knows and no stack has: what is sent there is not answered.
 func machineAddr() netip.Addr { return netip.AddrFrom4([4]byte{10, 32, 0, 1}) }
 func peerAddr() netip.Addr    { return netip.AddrFrom4([4]byte{10, 32, 0, 2}) }
 func behindPeer() netip.Addr  { return netip.AddrFrom4([4]byte{10, 32, 0, 3}) }

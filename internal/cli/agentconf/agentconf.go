@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/cluster/config"
 )
 
-// GCPercent keeps the programs small that run all the time. A call leaves the agent about 200 KiB of garbage, so that with it
-// the collector runs once in thirty calls.
+// GCPercent keeps the programs small that run all the time. A call leaves the agent about 200 KiB of garbage, so that
+// with it the collector runs once in thirty calls.
 const GCPercent = 200
 
 // Complete reads the file, sets the flags over it that were given, and checks the whole.

@@ -30,14 +30,16 @@ func agentAnswers(ctx context.Context, n Node) []Finding {
 	path := wire.PingSocket(n.Config.Socket)
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	if err != nil {
-		return bad("start it: kubectl -n kube-system get pods -l app.kubernetes.io/name=weft, or weft agent", "no agent at %s: %v", n.Config.Socket, err)
+		return bad("start it: kubectl -n kube-system get pods -l app.kubernetes.io/name=weft, or weft agent",
+			"no agent at %s: %v", n.Config.Socket, err)
 	}
 	defer func() { _ = conn.Close() }()
 	if err := conn.SetDeadline(time.Now().Add(answerLimit)); err != nil {
 		return bad("", "agent at %s: %v", n.Config.Socket, err)
 	}
 	if _, err := io.ReadFull(conn, make([]byte, wire.AnswerHeader)); err != nil {
-		return bad("its log says what it does; it may be stopped", "the agent at %s does not answer: %v", n.Config.Socket, err)
+		return bad("its log says what it does; it may be stopped", "the agent at %s does not answer: %v",
+			n.Config.Socket, err)
 	}
 	return nil
 }
@@ -145,7 +147,8 @@ func nameTaken(_ context.Context, n Node) []Finding {
 	if len(machines) == 0 {
 		return nil
 	}
-	return bad("give each agent its own --node; where this machine was installed anew, the blocks of the old one are its own after ten minutes",
+	return bad(
+		"give each agent its own --node; where this machine was installed anew, the blocks of the old one are its own after ten minutes",
 		"another machine has claimed addresses as this node: %s", strings.Join(machines, ", "))
 }
 

@@ -22,7 +22,8 @@ const (
 	mostDrifted = 20
 )
 
-// Ask is the node as its agent runs, with the flags that were set over its file; fallback where no agent answers at its socket.
+// Ask is the node as its agent runs, with the flags that were set over its file; fallback where no agent answers at its
+// socket.
 func Ask(ctx context.Context, fallback config.Config, source string) Node {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
@@ -88,10 +89,19 @@ func attachmentsWhole(ctx context.Context, n Node) []Finding {
 			out = append(out, warn("the runtime's DEL or a GC detaches it", "%s: its network namespace has gone", name)...)
 			continue
 		}
-		out = append(out, bad("the agent's log says whether it repairs that, and what it leaves as the pod's own; delete the pod to have it as planned", "%s: %s", name, strings.TrimSpace(p.Says))...)
+		out = append(
+			out,
+			bad(
+				"the agent's log says whether it repairs that, and what it leaves as the pod's own; delete the pod to have it as planned", "%s: %s", name, strings.TrimSpace(p.Says),
+			)...,
+		)
 	}
 	if report.Unchecked > 0 {
-		out = append(out, skip("%d of %d attachments were not checked: they are being attached or detached, or time was up", report.Unchecked, report.Attachments)...)
+		out = append(
+			out,
+			skip("%d of %d attachments were not checked: they are being attached or detached, or time was up", report.Unchecked,
+				report.Attachments)...,
+		)
 	}
 	if len(out) == 0 && report.Attachments == 0 {
 		return []Finding{{Level: Good, Says: "there are none"}}

@@ -45,15 +45,25 @@ func answers(t *testing.T, socket string, texts map[string]string) {
 	}
 }
 
-// TestAttachments: what the agent's CHECK of all attachments finds is a finding each, and what it did not look at is said.
+// TestAttachments: what the agent's CHECK of all attachments finds is a finding each, and what it did not look at is
+// said.
 func TestAttachments(t *testing.T) {
 	for name, c := range map[string]struct{ report, want string }{
-		"whole":     {`{"attachments":2}`, ""},
-		"none":      {`{}`, "ok there are none"},
-		"differs":   {`{"attachments":2,"problems":[{"attachment":"net/c1/eth0","pod":"default/web","says":"missing route"}]}`, "bad default/web (net/c1/eth0): missing route"},
-		"gone":      {`{"attachments":2,"problems":[{"attachment":"net/c1/eth0","gone":true}]}`, "warn net/c1/eth0: its network namespace has gone"},
-		"unchecked": {`{"attachments":3,"unchecked":1}`, "skip 1 of 3 attachments were not checked: they are being attached or detached, or time was up"},
-		"older":     {"", "skip not checked: no agent answers at SOCKET"},
+		"whole": {`{"attachments":2}`, ""},
+		"none":  {`{}`, "ok there are none"},
+		"differs": {
+			`{"attachments":2,"problems":[{"attachment":"net/c1/eth0","pod":"default/web","says":"missing route"}]}`,
+			"bad default/web (net/c1/eth0): missing route",
+		},
+		"gone": {
+			`{"attachments":2,"problems":[{"attachment":"net/c1/eth0","gone":true}]}`,
+			"warn net/c1/eth0: its network namespace has gone",
+		},
+		"unchecked": {
+			`{"attachments":3,"unchecked":1}`,
+			"skip 1 of 3 attachments were not checked: they are being attached or detached, or time was up",
+		},
+		"older": {"", "skip not checked: no agent answers at SOCKET"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -66,7 +76,8 @@ func TestAttachments(t *testing.T) {
 			for _, f := range attachmentsWhole(t.Context(), w.node) {
 				got = append(got, string(f.Level)+" "+f.Says)
 			}
-			if diff := cmp.Diff(strings.ReplaceAll(c.want, "SOCKET", w.node.Config.Socket), strings.Join(got, "\n")); diff != "" {
+			if diff := cmp.Diff(strings.ReplaceAll(c.want, "SOCKET", w.node.Config.Socket),
+				strings.Join(got, "\n")); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -92,10 +103,13 @@ func TestAsk(t *testing.T) {
 	w := newWorld(t)
 	file := config.Default()
 	file.Socket, file.StateDir = w.node.Config.Socket, "/file"
-	if n := Ask(t.Context(), file, "x.yaml"); n.Config.StateDir != "/file" || n.Source != "no agent answers: looked at by x.yaml" {
+	if n := Ask(t.Context(), file, "x.yaml"); n.Config.StateDir != "/file" ||
+		n.Source != "no agent answers: looked at by x.yaml" {
 		t.Errorf("%q, %+v", n.Source, n.Config)
 	}
-	answers(t, file.Socket, map[string]string{"GET " + adminapi.RouteSettings: `{"stateDir":"/flag","install":{"hostRoot":"/host"}}`})
+	answers(t, file.Socket, map[string]string{
+		"GET " + adminapi.RouteSettings: `{"stateDir":"/flag","install":{"hostRoot":"/host"}}`,
+	})
 	if n := Ask(t.Context(), file, "x.yaml"); n.Config.StateDir != "/flag" || n.NodeRoot != "/host" ||
 		n.Source != "as the agent at "+file.Socket+" runs, which was found by x.yaml" {
 		t.Errorf("%q, %+v", n.Source, n.Config)

@@ -24,7 +24,9 @@ const (
 )
 
 // secret finds the keys of JSON and YAML whose values are nobody's business. Keys that say where a secret is are kept.
-var secret = regexp.MustCompile(`(?i)("?[a-z_-]*(?:token|password|passwd|secret|psk|privatekey|private_key|apikey|client-key-data|bearer)"?\s*:\s*)("(?:[^"\\]|\\.)*"|[^\s,}\]]+)`)
+var secret = regexp.MustCompile(
+	`(?i)("?[a-z_-]*(?:token|password|passwd|secret|psk|privatekey|private_key|apikey|client-key-data|bearer)"?\s*:\s*)("(?:[^"\\]|\\.)*"|[^\s,}\]]+)`,
+)
 
 // Redact replaces the values of keys that speak of secrets.
 func Redact(b []byte) []byte { return secret.ReplaceAll(b, []byte(`${1}"(left out)"`)) }
@@ -81,8 +83,10 @@ func (n Node) parts(version string, now time.Time) []part {
 		}
 	}
 	for _, name := range []string{
-		"version", "meminfo", "loadavg", "modules", "net/dev", "net/route", "net/ipv6_route", "net/if_inet6", "net/fib_trie", "net/arp",
-		"net/snmp", "net/netstat", "net/sockstat", "net/softnet_stat", "sys/net/ipv4/ip_forward", "sys/net/netfilter/nf_conntrack_count",
+		"version", "meminfo", "loadavg", "modules", "net/dev", "net/route", "net/ipv6_route", "net/if_inet6",
+		"net/fib_trie", "net/arp",
+		"net/snmp", "net/netstat", "net/sockstat", "net/softnet_stat", "sys/net/ipv4/ip_forward",
+		"sys/net/netfilter/nf_conntrack_count",
 	} {
 		parts = append(parts, part{"proc/" + name, file(filepath.Join(n.Root, "/proc", name))})
 	}

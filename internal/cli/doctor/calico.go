@@ -29,5 +29,6 @@ func calicoPolicies(_ context.Context, n Node) []Finding {
 	if len(policies) == 0 {
 		return nil
 	}
-	return warn("rewrite them as NetworkPolicy or ClusterNetworkPolicy, or delete them", "Calico's own policies are not enforced by weft: %s", calico.Naming(policies))
+	return warn("rewrite them as NetworkPolicy or ClusterNetworkPolicy, or delete them",
+		"Calico's own policies are not enforced by weft: %s", calico.Naming(policies))
 }

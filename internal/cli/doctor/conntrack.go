@@ -11,5 +11,6 @@ func conntrack(count, most string) []Finding {
 	if errHave != nil || errLimit != nil || limit == 0 || have*10 < limit*9 {
 		return nil
 	}
-	return warn("raise net.netfilter.nf_conntrack_max", "%d of %d connections are tracked: new ones will be dropped", have, limit)
+	return warn("raise net.netfilter.nf_conntrack_max",
+		"%d of %d connections are tracked: new ones will be dropped", have, limit)
 }

@@ -29,5 +29,8 @@ func controllerRuns(_ context.Context, n Node) []Finding {
 	if err != nil {
 		return warn("", "controller: %v", err)
 	}
-	return warn("apply the Deployment weft-controller of the manifests of this version (deploy/weft.yaml), and look at its log", "nobody looks after the pools of addresses: %s", why)
+	return warn(
+		"apply the Deployment weft-controller of the manifests of this version (deploy/weft.yaml), and look at its log",
+		"nobody looks after the pools of addresses: %s", why,
+	)
 }

@@ -15,8 +15,8 @@ import (
 // Level says how bad a finding is.
 type Level string
 
-// The levels. With a Bad one new pods cannot be served, or pods have no network; a Warn one will hurt some day. Skip is no outcome: the
-// finding says why the look was not made.
+// The levels. With a Bad one new pods cannot be served, or pods have no network; a Warn one will hurt some day. Skip is
+// no outcome: the finding says why the look was not made.
 const (
 	Skip Level = "skip"
 	Good Level = "ok"

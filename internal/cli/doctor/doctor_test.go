@@ -59,7 +59,8 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	for name, value := range map[string]string{
-		"ipv4/ip_forward": "1", "ipv4/conf/all/rp_filter": "2", "netfilter/nf_conntrack_count": "7", "netfilter/nf_conntrack_max": "1000",
+		"ipv4/ip_forward": "1", "ipv4/conf/all/rp_filter": "2", "netfilter/nf_conntrack_count": "7",
+		"netfilter/nf_conntrack_max": "1000",
 	} {
 		w.write("root/proc/sys/net/"+name, value+"\n", 0o644)
 	}
@@ -131,7 +132,8 @@ func (w *world) machine(state string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.write("vm/shop,vm1,1-2.json", `{"version":1,"machine":"shop/vm1","in":"1-2","boot":"`+strings.TrimSpace(string(boot))+`","netns":"`+w.dir+
+	w.write("vm/shop,vm1,1-2.json", `{"version":1,"machine":"shop/vm1","in":"1-2","boot":"`+
+		strings.TrimSpace(string(boot))+`","netns":"`+w.dir+
 		`/none","networks":[{"state":"`+state+`","interface":{"name":"default"}}]}`, 0o600)
 }
 
@@ -151,9 +153,15 @@ func TestTrouble(t *testing.T) {
 	}{
 		"no agent": {
 			func(w *world) { w.node.Config.Socket = "/none/agent.sock" },
-			[]string{"bad agent: no agent at /none/agent.sock: dial unix /none/agent.sock" + wire.PingSuffix + ": connect: no such file or directory"},
+			[]string{
+				"bad agent: no agent at /none/agent.sock: dial unix /none/agent.sock" + wire.PingSuffix +
+					": connect: no such file or directory",
+			},
 		},
-		"not ready": {func(w *world) { w.ready = "network configuration: no prefix" }, []string{"bad ready: the agent is not ready: network configuration: no prefix"}},
+		"not ready": {
+			func(w *world) { w.ready = "network configuration: no prefix" },
+			[]string{"bad ready: the agent is not ready: network configuration: no prefix"},
+		},
 		"queue": {
 			func(w *world) {
 				w.write("queue/1"+wire.QueueSuffix, queuedDel("c1", "eth0"), 0o600)
@@ -163,7 +171,10 @@ func TestTrouble(t *testing.T) {
 				}
 				w.write("queue/2"+wire.BadSuffix, "", 0o600)
 			},
-			[]string{`warn queue: 1 DELs wait in DIR/queue: eth0 of container c1, network "net", since 2026-01-02T03:04:05Z (1.del)`, "warn queue: 1 DELs in DIR/queue cannot be read (" + wire.BadSuffix + ")"},
+			[]string{
+				`warn queue: 1 DELs wait in DIR/queue: eth0 of container c1, network "net", since 2026-01-02T03:04:05Z (1.del)`,
+				"warn queue: 1 DELs in DIR/queue cannot be read (" + wire.BadSuffix + ")",
+			},
 		},
 		"no program": {
 			func(w *world) { w.remove("host/bin/weft-cni") },
@@ -173,7 +184,10 @@ func TestTrouble(t *testing.T) {
 			func(w *world) { w.remove("host/bin/weft-plugin") },
 			[]string{"bad programs: plugin loopback is missing: stat DIR/host/bin/weft-plugin: no such file or directory"},
 		},
-		"empty program": {func(w *world) { w.write("host/bin/theirs", "", 0o755) }, []string{"bad programs: plugin theirs is empty: DIR/host/bin/theirs"}},
+		"empty program": {
+			func(w *world) { w.write("host/bin/theirs", "", 0o755) },
+			[]string{"bad programs: plugin theirs is empty: DIR/host/bin/theirs"},
+		},
 		"bad file": {
 			func(w *world) { w.write("net.d/20-b.conf", "{", 0o644) },
 			[]string{"bad configuration: DIR/net.d/20-b.conf: network configuration: unexpected end of JSON input"},
@@ -188,7 +202,10 @@ func TestTrouble(t *testing.T) {
 			func(w *world) { w.remove("net.d/00-weft.conflist"); w.remove("net.d/10-a.conflist") },
 			[]string{"bad configuration: DIR/net.d has no configuration"},
 		},
-		"no forwarding": {func(w *world) { w.write("root/proc/sys/net/ipv4/ip_forward", "0\n", 0o644) }, []string{"warn kernel: net.ipv4.ip_forward is 0"}},
+		"no forwarding": {
+			func(w *world) { w.write("root/proc/sys/net/ipv4/ip_forward", "0\n", 0o644) },
+			[]string{"warn kernel: net.ipv4.ip_forward is 0"},
+		},
 		"strict": {
 			func(w *world) { w.write("root/proc/sys/net/ipv4/conf/all/rp_filter", "1\n", 0o644) },
 			[]string{"warn kernel: net.ipv4.conf.all.rp_filter is 1"},
@@ -199,12 +216,17 @@ func TestTrouble(t *testing.T) {
 		},
 		"no runtime": {
 			func(w *world) { w.node.Config.Runtime.Endpoint = "unix:///none/cri.sock" },
-			[]string{`warn runtime: CRI socket /none/cri.sock: rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing: dial unix /none/cri.sock: connect: no such file or directory"`},
+			[]string{
+				`warn runtime: CRI socket /none/cri.sock: rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing: dial unix /none/cri.sock: connect: no such file or directory"`,
+			},
 		},
 		"mesh": {
 			func(w *world) {
 				w.node.Config.Kubernetes.InCluster = true
-				w.write("mesh.json", `{"self":"n1","error":"it broke","topology":{"problems":[{"nodes":["n2"],"message":"n2 has no address"}]}}`, 0o644)
+				w.write(
+					"mesh.json",
+					`{"self":"n1","error":"it broke","topology":{"problems":[{"nodes":["n2"],"message":"n2 has no address"}]}}`, 0o644,
+				)
 			},
 			[]string{"bad mesh: it broke", "warn mesh: n2 has no address"},
 		},
@@ -265,8 +287,10 @@ func TestBundle(t *testing.T) {
 		files[h.Name] = string(b)
 	}
 	for name, part := range map[string]string{
-		"weft/about.txt": "weft v1\n2023-11-14T22:13:20Z\n", "weft/doctor.json": `"check": "agent"`, "weft/configuration.json": `"mode": "cluster"`,
-		"weft/net.d/00-weft.conflist": `"token":"(left out)"`, "weft/proc/sys/net/ipv4/ip_forward": "1\n", "weft/nft.txt.error": "[nft -s list ruleset]: ",
+		"weft/about.txt": "weft v1\n2023-11-14T22:13:20Z\n", "weft/doctor.json": `"check": "agent"`,
+		"weft/configuration.json":     `"mode": "cluster"`,
+		"weft/net.d/00-weft.conflist": `"token":"(left out)"`, "weft/proc/sys/net/ipv4/ip_forward": "1\n",
+		"weft/nft.txt.error":   "[nft -s list ruleset]: ",
 		"weft/links.txt.error": "the node has no program ip", "weft/metrics.txt": "",
 	} {
 		text, ok := files[name]
@@ -305,8 +329,8 @@ func queuedDel(id, ifName string) string {
 	return string(append(b, conf...))
 }
 
-// TestOlderIPTables: rules that nobody can read are told of, for each family that has the table, and are no trouble where a program
-// for them is there.
+// TestOlderIPTables: rules that nobody can read are told of, for each family that has the table, and are no trouble
+// where a program for them is there.
 func TestOlderIPTables(t *testing.T) {
 	w := newWorld(t)
 	before := len(w.trouble())

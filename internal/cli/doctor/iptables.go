@@ -14,8 +14,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// iptablesRead says when the older iptables may drop packets and nobody can see it: the plugin firewall takes then what does not
-// count there.
+// iptablesRead says when the older iptables may drop packets and nobody can see it: the plugin firewall takes then what
+// does not count there.
 func iptablesRead(ctx context.Context, n Node) []Finding {
 	var out []Finding
 	for _, v6 := range []bool{false, true} {

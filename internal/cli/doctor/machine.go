@@ -101,13 +101,15 @@ func configurations(_ context.Context, n Node) []Finding {
 		}
 		switch {
 		case err != nil:
-			out = append(out, bad("containerd takes no configuration at all while one is bad: put it right, or take it away", "%s: %v",
-				filepath.Join(dir, name), err)...)
+			out = append(
+				out, bad("containerd takes no configuration at all while one is bad: put it right, or take it away", "%s: %v",
+					filepath.Join(dir, name), err)...)
 		case first == "":
 			first = name
 			if n.Config.Network.Mode != config.ModeNone && !strings.Contains(string(b), `"`+cni.ShimType+`"`) {
-				out = append(out, bad("take it away, or give it a name that sorts later", "%s comes before weft's: pods get %q without weft",
-					filepath.Join(dir, name), list.Name)...)
+				out = append(
+					out, bad("take it away, or give it a name that sorts later", "%s comes before weft's: pods get %q without weft",
+						filepath.Join(dir, name), list.Name)...)
 			}
 		}
 	}
@@ -136,7 +138,9 @@ func (n Node) foreign() []string {
 	var out []string
 	known := plugin.InAgent()
 	for typ := range found {
-		if known[typ] == nil && !slices.Contains([]string{cni.ShimType, "host-local", "static", "dhcp", "whereabouts", "multus", "multus-shim"}, typ) &&
+		if known[typ] == nil &&
+			!slices.Contains([]string{cni.ShimType, "host-local", "static", "dhcp", "whereabouts", "multus", "multus-shim"},
+				typ) &&
 			cni.CheckType(typ) == nil {
 			out = append(out, typ)
 		}
@@ -172,8 +176,14 @@ type setting struct {
 func kernelSettings(_ context.Context, n Node) []Finding {
 	var out []Finding
 	for _, s := range []setting{
-		{"net/ipv4/ip_forward", "1", "the first pod's network sets it; where pods run, somebody sets it back: see /etc/sysctl.d", Warn},
-		{"net/ipv4/conf/all/rp_filter", "0 2", "sysctl -w net.ipv4.conf.all.rp_filter=2: strict filtering drops what comes back by another interface", Warn},
+		{
+			"net/ipv4/ip_forward", "1",
+			"the first pod's network sets it; where pods run, somebody sets it back: see /etc/sysctl.d", Warn,
+		},
+		{
+			"net/ipv4/conf/all/rp_filter", "0 2",
+			"sysctl -w net.ipv4.conf.all.rp_filter=2: strict filtering drops what comes back by another interface", Warn,
+		},
 	} {
 		b, err := os.ReadFile(filepath.Join(n.Root, "/proc/sys", s.path))
 		have := strings.TrimSpace(string(b))

@@ -45,7 +45,8 @@ func queueEmpty(_ context.Context, n Node) []Finding {
 		out = append(out, warn(hint, "%d DELs wait in %s: %s", len(waiting), dir, queued(dir, waiting))...)
 	}
 	if unreadable > 0 {
-		out = append(out, warn("look at them, then take them away", "%d DELs in %s cannot be read (%s)", unreadable, dir, wire.BadSuffix)...)
+		out = append(out,
+			warn("look at them, then take them away", "%d DELs in %s cannot be read (%s)", unreadable, dir, wire.BadSuffix)...)
 	}
 	return out
 }
@@ -79,5 +80,6 @@ func entry(path string) string {
 		return fmt.Sprintf("%s since %s (%v)", name, since, err)
 	}
 	c, _ := cni.ParseCall(r.Getenv, r.Stdin())
-	return fmt.Sprintf("%s of container %s, network %q, since %s (%s)", c.Request.IfName, c.Request.ContainerID, c.Request.Network, since, name)
+	return fmt.Sprintf("%s of container %s, network %q, since %s (%s)", c.Request.IfName, c.Request.ContainerID,
+		c.Request.Network, since, name)
 }

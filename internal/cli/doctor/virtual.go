@@ -31,16 +31,19 @@ func machinesWhole(ctx context.Context, n Node) []Finding {
 func machineWhole(ctx context.Context, r phase1.Record) []Finding {
 	for _, network := range r.Networks {
 		if network.State != phase1.Finished {
-			return bad("the agent takes it back when it starts; weft vm phase1 goes on with it", "machine %s: network %q is %s", r.Machine, network.Interface.Name, network.State)
+			return bad("the agent takes it back when it starts; weft vm phase1 goes on with it", "machine %s: network %q is %s",
+				r.Machine, network.Interface.Name, network.State)
 		}
 	}
 	ns, err := netns.Open(r.Netns)
 	if err != nil {
-		return warn("the agent forgets it when it starts, or after the pod's DEL", "machine %s: its pod has gone: %v", r.Machine, err)
+		return warn("the agent forgets it when it starts, or after the pod's DEL", "machine %s: its pod has gone: %v",
+			r.Machine, err)
 	}
 	defer func() { _ = ns.Close() }()
 	if name, err := phase1.Identity(ns); err != nil || name != r.Namespace {
-		return warn("the agent forgets it when it starts, or after the pod's DEL", "machine %s: %s is another pod's by now", r.Machine, r.Netns)
+		return warn("the agent forgets it when it starts, or after the pod's DEL", "machine %s: %s is another pod's by now",
+			r.Machine, r.Netns)
 	}
 	if err := r.Still(ctx, ns); err != nil {
 		return bad("", "machine %s: %v", r.Machine, err)

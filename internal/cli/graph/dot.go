@@ -19,7 +19,8 @@ func (d Diagram) DOT() string {
 		if w.Tunnel {
 			style = `"filled,dashed"`
 		}
-		fmt.Fprintf(&b, "\twire%d [label=%s, style=%s, fillcolor=%q, width=4]\n", i, label(w.Name, w.Lines), style, shade(i).fill)
+		fmt.Fprintf(&b, "\twire%d [label=%s, style=%s, fillcolor=%q, width=4]\n", i, label(w.Name, w.Lines), style,
+			shade(i).fill)
 	}
 	for i, n := range d.Nodes {
 		colour := "gray40"
@@ -33,7 +34,8 @@ func (d Diagram) DOT() string {
 			if p.Bad {
 				colour = "red"
 			}
-			fmt.Fprintf(&b, "\t\tpod%d_%d [label=%s, color=%s]\n\t\tnode%d -- pod%d_%d\n", i, j, label(p.Name, p.Lines), colour, i, i, j)
+			fmt.Fprintf(&b, "\t\tpod%d_%d [label=%s, color=%s]\n\t\tnode%d -- pod%d_%d\n", i, j, label(p.Name, p.Lines),
+				colour, i, i, j)
 		}
 		b.WriteString("\t}\n")
 		for _, l := range n.Links {

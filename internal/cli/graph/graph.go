@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package graph draws a cluster: wires as bars, nodes as boxes that hang on them, pods as boxes inside. The same diagram
-// is written as dot for Graphviz and, with a layout of its own, as SVG that any browser shows; no external program is
-// needed; it is also told as text and as JSON. Output depends on the diagram alone.
+// Package graph draws a cluster: wires as bars, nodes as boxes that hang on them, pods as boxes inside. The same
+// diagram is written as dot for Graphviz and, with a layout of its own, as SVG that any browser shows; no external
+// program is needed; it is also told as text and as JSON. Output depends on the diagram alone.
 //
 //	wire ─┬──────────────────┬────────
 //	wire ─┼──┬───────────────┼──┬─────

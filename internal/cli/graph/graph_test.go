@@ -22,7 +22,9 @@ var update = flag.Bool("update", false, "write the golden files anew")
 func sample(nodes, pods int) Diagram {
 	d := Diagram{
 		Title: "lab demo", Lines: []string{"cluster 10.244.0.0/16 fd00:244::/48"},
-		Wires: []Wire{{Name: "wire0", Lines: []string{"192.168.0.0/24", "fd00::/64"}}, {Name: "wire1", Lines: []string{"192.168.1.0/24"}}},
+		Wires: []Wire{
+			{Name: "wire0", Lines: []string{"192.168.0.0/24", "fd00::/64"}}, {Name: "wire1", Lines: []string{"192.168.1.0/24"}},
+		},
 	}
 	for i := range nodes {
 		n := Node{Name: fmt.Sprintf("node%d", i+1), Lines: []string{fmt.Sprintf("pods 10.244.%d.0/24", i+1)}, Links: []Link{
@@ -30,7 +32,10 @@ func sample(nodes, pods int) Diagram {
 			{Wire: "wire1", Name: "eth1", Lines: []string{fmt.Sprintf("192.168.1.%d", i+1)}},
 		}}
 		for j := range pods + i {
-			n.Pods = append(n.Pods, Pod{Name: fmt.Sprintf("default/web-%d", j), Lines: []string{fmt.Sprintf("10.244.%d.%d", i+1, j+2)}, Bad: i == 1 && j == 1})
+			n.Pods = append(n.Pods, Pod{
+				Name: fmt.Sprintf("default/web-%d", j), Lines: []string{fmt.Sprintf("10.244.%d.%d", i+1, j+2)},
+				Bad: i == 1 && j == 1,
+			})
 		}
 		d.Nodes = append(d.Nodes, n)
 	}
@@ -42,9 +47,13 @@ func TestGolden(t *testing.T) {
 	d.Nodes[2].Bad = true
 	d.Wires = append(d.Wires, Wire{Name: "vxlan flannel.1", Lines: []string{"MTU 1450"}, Tunnel: true})
 	for i := range 2 {
-		d.Nodes[i].Links = append(d.Nodes[i].Links, Link{Wire: "vxlan flannel.1", Name: "flannel.1", Lines: []string{fmt.Sprintf("10.244.%d.0", i+1)}})
+		d.Nodes[i].Links = append(d.Nodes[i].Links, Link{
+			Wire: "vxlan flannel.1", Name: "flannel.1", Lines: []string{fmt.Sprintf("10.244.%d.0", i+1)},
+		})
 	}
-	for name, got := range map[string]string{"three.dot": d.DOT(), "three.svg": d.SVG(), "three.txt": d.Text(), "three.json": d.JSON()} {
+	for name, got := range map[string]string{
+		"three.dot": d.DOT(), "three.svg": d.SVG(), "three.txt": d.Text(), "three.json": d.JSON(),
+	} {
 		path := filepath.Join("testdata", name)
 		if *update {
 			if err := errors.Join(os.MkdirAll("testdata", 0o755), os.WriteFile(path, []byte(got), 0o644)); err != nil {
@@ -122,7 +131,9 @@ func diagrams(r *rapid.T) Diagram {
 	for range rapid.IntRange(0, 12).Draw(r, "nodes") {
 		n := Node{Name: word.Draw(r, "node"), Lines: words.Draw(r, "node lines")}
 		for i := range rapid.IntRange(0, 5).Draw(r, "links") {
-			n.Links = append(n.Links, Link{Wire: fmt.Sprint("w", i), Name: word.Draw(r, "link"), Lines: words.Draw(r, "link lines")})
+			n.Links = append(n.Links, Link{
+				Wire: fmt.Sprint("w", i), Name: word.Draw(r, "link"), Lines: words.Draw(r, "link lines"),
+			})
 		}
 		for range rapid.IntRange(0, 9).Draw(r, "pods") {
 			n.Pods = append(n.Pods, Pod{Name: word.Draw(r, "pod"), Lines: words.Draw(r, "pod lines")})

@@ -12,7 +12,8 @@ type colours struct{ fill, line string }
 
 func shade(i int) colours {
 	table := []colours{
-		{"#cfe8ff", "#1f6fb2"}, {"#ffe3c2", "#b2651f"}, {"#d7f2d3", "#2f8a3a"}, {"#ecd9f7", "#7d3fa6"}, {"#fff3b8", "#8f7a00"}, {"#ffd6d9", "#b23a48"},
+		{"#cfe8ff", "#1f6fb2"}, {"#ffe3c2", "#b2651f"}, {"#d7f2d3", "#2f8a3a"}, {"#ecd9f7", "#7d3fa6"},
+		{"#fff3b8", "#8f7a00"}, {"#ffd6d9", "#b23a48"},
 	}
 	return table[i%len(table)]
 }
@@ -34,7 +35,10 @@ type svg struct{ strings.Builder }
 func (d Diagram) SVG() string {
 	l := d.layout()
 	var s svg
-	fmt.Fprintf(&s, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" font-family="monospace" font-size="%g">`+"\n", l.w, l.h, l.w, l.h, fontSize)
+	fmt.Fprintf(
+		&s,
+		`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" font-family="monospace" font-size="%g">`+"\n", l.w, l.h, l.w, l.h, fontSize,
+	)
 	s.rect(box{0, 0, l.w, l.h}, "#ffffff", "none", 0)
 	s.text(pad, pad+titleSize, d.Title, ink, fmt.Sprintf(` font-size="%g" font-weight="bold"`, titleSize))
 	s.block(pad, pad+titleSize+4, block{"", d.Lines}, soft)
@@ -88,7 +92,8 @@ func (s *svg) dots(r row, wires map[string]int) {
 	for _, n := range r.nodes {
 		for i, c := range n.chips {
 			if w, ok := wires[n.Links[i].Wire]; ok {
-				fmt.Fprintf(s, `<circle cx="%.1f" cy="%.1f" r="4" fill="%s"/>`+"\n", c.centre(), r.bars[w].y+barHeight, shade(w).line)
+				fmt.Fprintf(s, `<circle cx="%.1f" cy="%.1f" r="4" fill="%s"/>`+"\n", c.centre(), r.bars[w].y+barHeight,
+					shade(w).line)
 			}
 		}
 	}
@@ -145,13 +150,15 @@ func dashes(w Wire) string {
 func (s *svg) rect(b box, fill, line string, round float64) { s.outline(b, fill, line, round, "") }
 
 func (s *svg) outline(b box, fill, line string, round float64, more string) {
-	fmt.Fprintf(s, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="%g" fill="%s" stroke="%s"%s/>`+"\n", b.x, b.y, b.w, b.h, round, fill, line, more)
+	fmt.Fprintf(s, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="%g" fill="%s" stroke="%s"%s/>`+"\n", b.x, b.y,
+		b.w, b.h, round, fill, line, more)
 }
 
 func (s *svg) line(x1, y1, x2, y2 float64, colour string) { s.stroke(x1, y1, x2, y2, colour, "") }
 
 func (s *svg) stroke(x1, y1, x2, y2 float64, colour, more string) {
-	fmt.Fprintf(s, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="2"%s/>`+"\n", x1, y1, x2, y2, colour, more)
+	fmt.Fprintf(s, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="2"%s/>`+"\n", x1, y1, x2, y2,
+		colour, more)
 }
 
 // block writes a name in bold and lines under it, below y.

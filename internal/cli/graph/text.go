@@ -44,8 +44,8 @@ func bad(name string, is bool) string {
 	return name
 }
 
-// JSON is the diagram for programs: title, lines, wires [{name, lines, tunnel}], nodes [{name, lines, bad, links [{wire,
-// name, lines}], pods [{name, lines, bad}]}].
+// JSON is the diagram for programs: title, lines, wires [{name, lines, tunnel}], nodes [{name, lines, bad, links
+// [{wire, name, lines}], pods [{name, lines, bad}]}].
 func (d Diagram) JSON() string {
 	out, _ := json.MarshalIndent(d, "", "  ") // strings and flags cannot fail
 	return string(out) + "\n"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kube opens the API server for a command: it finds the kubeconfig where kubectl would, or the service account in a pod.
-// Of the command line's packages it alone knows cluster/store/kube, and through it client-go.
+// Package kube opens the API server for a command: it finds the kubeconfig where kubectl would, or the service account
+// in a pod. Of the command line's packages it alone knows cluster/store/kube, and through it client-go.
 package kube
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store/kube"
 )
 
-// Open opens the API server that a kubeconfig names, that of $KUBECONFIG without one, in a pod the server of the pod's service
-// account, and else that of ~/.kube/config. False: none of them is there.
+// Open opens the API server that a kubeconfig names, that of $KUBECONFIG without one, in a pod the server of the pod's
+// service account, and else that of ~/.kube/config. False: none of them is there.
 func Open(env ui.Env, kubeconfig string) (objects store.Objects, found bool, err error) {
 	access := kube.Access{Kubeconfig: kubeconfig, Getenv: env.Getenv}
 	if access.Kubeconfig == "" {

@@ -27,11 +27,15 @@ func TestOpen(t *testing.T) {
 		env  map[string]string
 		want string // in the error; empty: nothing is found
 	}{
-		"nothing":       {env: map[string]string{"HOME": t.TempDir()}},
-		"no home":       {},
-		"the flag":      {flag: "/flag", env: map[string]string{"KUBECONFIG": "/env", "HOME": home}, want: `"/flag"`},
-		"the variable":  {env: map[string]string{"KUBECONFIG": "/env", "HOME": home, "KUBERNETES_SERVICE_HOST": "10.96.0.1"}, want: `"/env"`},
-		"in a pod":      {env: map[string]string{"HOME": home, "KUBERNETES_SERVICE_HOST": "10.96.0.1"}, want: "KUBERNETES_SERVICE_PORT"},
+		"nothing":  {env: map[string]string{"HOME": t.TempDir()}},
+		"no home":  {},
+		"the flag": {flag: "/flag", env: map[string]string{"KUBECONFIG": "/env", "HOME": home}, want: `"/flag"`},
+		"the variable": {
+			env: map[string]string{"KUBECONFIG": "/env", "HOME": home, "KUBERNETES_SERVICE_HOST": "10.96.0.1"}, want: `"/env"`,
+		},
+		"in a pod": {
+			env: map[string]string{"HOME": home, "KUBERNETES_SERVICE_HOST": "10.96.0.1"}, want: "KUBERNETES_SERVICE_PORT",
+		},
 		"kubectl's own": {env: map[string]string{"HOME": home}, want: own},
 	} {
 		t.Run(name, func(t *testing.T) {

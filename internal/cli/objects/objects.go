@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package objects opens the cluster's objects for a command: a directory of manifests, an API server or an etcd, as flags, an
-// agent's configuration or the environment say.
+// Package objects opens the cluster's objects for a command: a directory of manifests, an API server or an etcd, as
+// flags, an agent's configuration or the environment say.
 package objects
 
 import (
@@ -30,8 +30,10 @@ type Source struct {
 // Flags adds the flags that say it, and -o.
 func (f *Source) Flags(cmd *cobra.Command, output *string) {
 	cmd.Flags().StringVar(&f.storeDir, "store-dir", "", "`DIR` of the cluster's manifests")
-	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is reached (default: $KUBECONFIG; in a pod its service account; else ~/.kube/config)")
-	cmd.Flags().StringVar(&f.Config, "config", "", "`FILE` of an agent's configuration, which says it: a directory, an API server or an etcd")
+	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "",
+		"`FILE` that says how the API server is reached (default: $KUBECONFIG; in a pod its service account; else ~/.kube/config)")
+	cmd.Flags().StringVar(&f.Config, "config", "",
+		"`FILE` of an agent's configuration, which says it: a directory, an API server or an etcd")
 	cmd.MarkFlagsMutuallyExclusive("store-dir", "kubeconfig", "config")
 	cmd.Flags().StringVarP(output, "output", "o", "text", "text or json")
 }
@@ -46,7 +48,10 @@ func (f *Source) Open() (store.Objects, error) {
 	}
 	objects, found, err := kube.Open(f.Env, f.kubeconfig)
 	if !found {
-		return nil, ui.UsageError(model.Faultf(model.CodeInvalidConf, "give --store-dir, --kubeconfig or --config", "nothing says where the cluster's objects are"))
+		return nil, ui.UsageError(
+			model.Faultf(model.CodeInvalidConf, "give --store-dir, --kubeconfig or --config",
+				"nothing says where the cluster's objects are"),
+		)
 	}
 	return objects, err
 }
@@ -64,7 +69,8 @@ func (f *Source) ofAgent() (store.Objects, error) {
 	case c.Kubernetes.InCluster || c.Kubernetes.Kubeconfig != "":
 		return kube.OpenConfigured(f.Env, c.Kubernetes)
 	}
-	return nil, model.Faultf(model.CodeInvalidConf, "set storeDir, kubernetes or etcd.endpoints there", "%s: that agent has no cluster", f.Config)
+	return nil, model.Faultf(model.CodeInvalidConf, "set storeDir, kubernetes or etcd.endpoints there",
+		"%s: that agent has no cluster", f.Config)
 }
 
 func openDir(path string) (store.Objects, error) {
@@ -79,9 +85,11 @@ func openDir(path string) (store.Objects, error) {
 func (f *Source) openEtcd(e config.Etcd) (store.Objects, error) {
 	s, err := etcd.OpenShelf(etcd.Config{
 		Access: etcd.Access{
-			Endpoints: e.Endpoints, Prefix: e.Prefix, CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile, Username: e.Username, Password: e.Password,
+			Endpoints: e.Endpoints, Prefix: e.Prefix, CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile,
+			Username: e.Username, Password: e.Password,
 		},
-		Log: slog.New(slog.NewTextHandler(f.Env.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})), Now: time.Now, After: time.After,
+		Log: slog.New(slog.NewTextHandler(f.Env.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})), Now: time.Now,
+		After: time.After,
 	})
 	if err != nil {
 		return nil, err

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// Process runs a command line as this process was called, to its end, and returns the exit code, with which main exits. Its
-// context ends with SIGTERM and the interrupt. name is what the process was called by, version what --version says.
+// Process runs a command line as this process was called, to its end, and returns the exit code, with which main exits.
+// Its context ends with SIGTERM and the interrupt. name is what the process was called by, version what --version says.
 func Process(version string, run func(ctx context.Context, name string, env Env) int) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

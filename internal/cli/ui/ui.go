@@ -5,9 +5,9 @@
 // # Rules of the user interface
 //
 // Results go to stdout, everything else to stderr. Messages begin with "weft: ", in lower case, without a full stop at
-// the end. An error says what is wrong with field and value, and on a second line, "hint: ", the way out. -o json prints
-// one JSON document with stable keys. Exit codes: 0 done, and the answer is good; 1 it failed, or the answer is bad; 2 the
-// question is bad.
+// the end. An error says what is wrong with field and value, and on a second line, "hint: ", the way out. -o json
+// prints one JSON document with stable keys. Exit codes: 0 done, and the answer is good; 1 it failed, or the answer is
+// bad; 2 the question is bad.
 package ui
 
 import (

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// strict makes errors of the command line known as such, in cmd and all commands below it: cobra has no type for them, and
-// prints help, with success, for an unknown command of a group.
+// strict makes errors of the command line known as such, in cmd and all commands below it: cobra has no type for them,
+// and prints help, with success, for an unknown command of a group.
 func strict(cmd *cobra.Command) {
 	if cmd.HasSubCommands() {
 		strictGroup(cmd)

@@ -33,7 +33,9 @@ const leastGC = 10 * time.Second
 
 // Check refuses what cannot work.
 func (c Config) Check() error {
-	for _, check := range []func() error{c.checkNetwork, c.checkNode, c.checkKubernetes, c.checkFlannel, c.checkCIDRs, c.checkRest} {
+	for _, check := range []func() error{
+		c.checkNetwork, c.checkNode, c.checkKubernetes, c.checkFlannel, c.checkCIDRs, c.checkRest,
+	} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -48,7 +50,8 @@ func (c Config) checkNode() error {
 		}
 	}
 	if !filepath.IsAbs(c.Socket) || len(c.Socket) > wire.MaxSocket {
-		return invalid("choose another one, for example /run/weft/agent.sock", "socket %q is no absolute path of at most %d bytes", c.Socket, wire.MaxSocket)
+		return invalid("choose another one, for example /run/weft/agent.sock",
+			"socket %q is no absolute path of at most %d bytes", c.Socket, wire.MaxSocket)
 	}
 	for _, p := range []struct {
 		key, value string
@@ -66,7 +69,8 @@ func (c Config) checkNode() error {
 	} {
 		switch {
 		case p.value == "" && p.needed && p.key == "install.confDir":
-			return invalid("often /etc/cni/net.d", "install.confDir is missing, and network.mode %q writes there", c.Network.Mode)
+			return invalid("often /etc/cni/net.d", "install.confDir is missing, and network.mode %q writes there",
+				c.Network.Mode)
 		case p.value == "" && p.needed:
 			return invalid("leave it out, and the default counts", "%s is empty", p.key)
 		}
@@ -78,11 +82,14 @@ func (c Config) checkKubernetes() error {
 	k := c.Kubernetes
 	switch {
 	case k.InCluster && k.Kubeconfig != "":
-		return invalid("leave one out", "kubernetes.inCluster and kubernetes.kubeconfig %q contradict each other", k.Kubeconfig)
+		return invalid("leave one out", "kubernetes.inCluster and kubernetes.kubeconfig %q contradict each other",
+			k.Kubeconfig)
 	case c.StoreDir != "" && (k.InCluster || k.Kubeconfig != ""):
-		return invalid("the cluster's objects are in one place: leave one out", "storeDir %q and kubernetes contradict each other", c.StoreDir)
+		return invalid("the cluster's objects are in one place: leave one out",
+			"storeDir %q and kubernetes contradict each other", c.StoreDir)
 	case len(c.Etcd.Endpoints) > 0 && (c.StoreDir != "" || k.InCluster || k.Kubeconfig != ""):
-		return invalid("the cluster's objects are in one place: leave one out", "etcd.endpoints %q and storeDir or kubernetes contradict each other", c.Etcd.Endpoints)
+		return invalid("the cluster's objects are in one place: leave one out",
+			"etcd.endpoints %q and storeDir or kubernetes contradict each other", c.Etcd.Endpoints)
 	}
 	if k.Server == "" {
 		return nil
@@ -92,7 +99,8 @@ func (c Config) checkKubernetes() error {
 		return invalid("as https://10.0.0.1:6443", "kubernetes.server %q is no URL of a server", k.Server)
 	}
 	if !k.InCluster && k.Kubeconfig == "" {
-		return invalid("set kubernetes.inCluster or kubernetes.kubeconfig", "kubernetes.server %q: there is no credential to go there with", k.Server)
+		return invalid("set kubernetes.inCluster or kubernetes.kubeconfig",
+			"kubernetes.server %q: there is no credential to go there with", k.Server)
 	}
 	return nil
 }
@@ -105,7 +113,9 @@ func (c Config) checkFlannel() error {
 	if c.Network.Mode != ModeFlannel {
 		return nil
 	}
-	for _, p := range [][2]string{{"flannel.netConf", f.NetConf}, {"flannel.cniConf", f.CNIConf}, {"flannel.subnetFile", f.SubnetFile}} {
+	for _, p := range [][2]string{
+		{"flannel.netConf", f.NetConf}, {"flannel.cniConf", f.CNIConf}, {"flannel.subnetFile", f.SubnetFile},
+	} {
 		if !filepath.IsAbs(p[1]) {
 			return invalid("leave it out, and the default counts", "%s %q is no absolute path", p[0], p[1])
 		}
@@ -122,7 +132,8 @@ func (c Config) checkNetwork() error {
 		return invalid("letters, digits, '_', '.' and '-'", "network.name %q cannot be used", n.Name)
 	}
 	if n.Interface == "" || len(n.Interface) > 15 || strings.ContainsAny(n.Interface, "/: \t\n") {
-		return invalid("auto, or the name of one of the node's links", "network.interface %q is no name of a link", n.Interface)
+		return invalid("auto, or the name of one of the node's links",
+			"network.interface %q is no name of a link", n.Interface)
 	}
 	if err := n.checkEncapsulation(); err != nil {
 		return err
@@ -137,26 +148,33 @@ func (c Config) checkNetwork() error {
 		return invalid("set network.mode to multus, or leave multus out", "multus has no effect with network.mode %q", n.Mode)
 	}
 	if n.Mode == ModeMultus && (n.Masquerade || len(n.PodCIDRs) > 0 || n.MTU != 0 || n.MTUFile != "") {
-		return invalid("leave it out: the other vendor's configuration says it", "network.podCIDRs, mtu, mtuFile and masquerade have no effect with network.mode %q", n.Mode)
+		return invalid("leave it out: the other vendor's configuration says it",
+			"network.podCIDRs, mtu, mtuFile and masquerade have no effect with network.mode %q", n.Mode)
 	}
 	least := leastMTU4
-	if slices.ContainsFunc(slices.Concat(n.PodCIDRs, n.ClusterCIDRs), func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+	if slices.ContainsFunc(slices.Concat(n.PodCIDRs, n.ClusterCIDRs), func(p netip.Prefix) bool {
+		return p.Addr().Is6()
+	}) {
 		least = leastMTU6
 	}
 	if n.MTUFile != "" && !filepath.IsAbs(n.MTUFile) {
 		return invalid("for example /var/lib/calico/mtu", "network.mtuFile %q is no absolute path", n.MTUFile)
 	}
 	if n.MTU != 0 && (n.MTU < least || n.MTU > mostMTU) {
-		return invalid("leave it out, and it is that of the node's interface", "network.mtu %d is not between %d and %d", n.MTU, least, mostMTU)
+		return invalid("leave it out, and it is that of the node's interface", "network.mtu %d is not between %d and %d",
+			n.MTU, least, mostMTU)
 	}
 	if n.Mode == ModeFlannel && len(n.ClusterCIDRs) > 0 {
-		return invalid("leave it out: flannel.netConf says it", "network.clusterCIDRs has no effect with network.mode %q", n.Mode)
+		return invalid("leave it out: flannel.netConf says it",
+			"network.clusterCIDRs has no effect with network.mode %q", n.Mode)
 	}
 	if !n.Masquerade && (len(n.NonMasqueradeCIDRs) > 0 || n.MasqAgentConfig != "") {
-		return invalid("set network.masquerade, or leave them out", "network.nonMasqueradeCIDRs and masqAgentConfig have no effect without network.masquerade")
+		return invalid("set network.masquerade, or leave them out",
+			"network.nonMasqueradeCIDRs and masqAgentConfig have no effect without network.masquerade")
 	}
 	if n.Masquerade && len(n.ClusterCIDRs) == 0 && n.Mode != ModeFlannel {
-		return invalid("name the prefixes that all nodes' pods are in", "network.masquerade needs network.clusterCIDRs, which is empty")
+		return invalid("name the prefixes that all nodes' pods are in",
+			"network.masquerade needs network.clusterCIDRs, which is empty")
 	}
 	return nil
 }
@@ -166,7 +184,11 @@ func (c Config) checkCIDRs() error {
 		key     string
 		all     []netip.Prefix
 		oneEach bool
-	}{{"network.podCIDRs", c.Network.PodCIDRs, true}, {"network.clusterCIDRs", c.Network.ClusterCIDRs, false}, {"network.nonMasqueradeCIDRs", c.Network.NonMasqueradeCIDRs, false}, {"network.podAddresses", c.Network.PodAddresses, false}} {
+	}{
+		{"network.podCIDRs", c.Network.PodCIDRs, true}, {"network.clusterCIDRs", c.Network.ClusterCIDRs, false},
+		{"network.nonMasqueradeCIDRs", c.Network.NonMasqueradeCIDRs, false},
+		{"network.podAddresses", c.Network.PodAddresses, false},
+	} {
 		for i, p := range list.all {
 			if p != p.Masked() {
 				return invalid("did you mean "+p.Masked().String()+"?", "%s[%d] %s has bits beyond its length", list.key, i, p)
@@ -185,7 +207,8 @@ func (c Config) checkCIDRs() error {
 	for i, p := range c.Network.PodCIDRs {
 		inside := slices.ContainsFunc(all, func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) })
 		if len(all) > 0 && !inside {
-			return invalid("add the range to network.clusterCIDRs", "network.podCIDRs[%d] %s is in none of network.clusterCIDRs", i, p)
+			return invalid("add the range to network.clusterCIDRs",
+				"network.podCIDRs[%d] %s is in none of network.clusterCIDRs", i, p)
 		}
 	}
 	return nil
@@ -193,11 +216,13 @@ func (c Config) checkCIDRs() error {
 
 func (c Config) checkRest() error {
 	r := c.Runtime
-	if path, unix := strings.CutPrefix(r.Endpoint, "unix://"); r.Endpoint != "" && r.Endpoint != "auto" && (!unix || !filepath.IsAbs(path)) {
+	if path, unix := strings.CutPrefix(r.Endpoint, "unix://"); r.Endpoint != "" && r.Endpoint != "auto" &&
+		(!unix || !filepath.IsAbs(path)) {
 		return invalid("as unix:///run/containerd/containerd.sock, or auto", "runtime.endpoint %q is no socket", r.Endpoint)
 	}
 	if time.Duration(r.GCInterval) < leastGC {
-		return invalid("a minute or more leaves the runtime in peace", "runtime.gcInterval %s is less than %s", time.Duration(r.GCInterval), leastGC)
+		return invalid("a minute or more leaves the runtime in peace", "runtime.gcInterval %s is less than %s",
+			time.Duration(r.GCInterval), leastGC)
 	}
 	if a := c.Metrics.Address; a != "" {
 		host, port, err := net.SplitHostPort(a)

@@ -66,21 +66,29 @@ metrics: {address: ":9119"}
 
 func TestParse(t *testing.T) {
 	want := Config{
-		Node: "n1", Socket: "/run/weft/a.sock", StateDir: "/var/lib/weft", AddressDir: "/var/lib/cni/networks", ReadyFile: "/run/weft/ready", LogLevel: slog.LevelDebug,
+		Node: "n1", Socket: "/run/weft/a.sock", StateDir: "/var/lib/weft", AddressDir: "/var/lib/cni/networks",
+		ReadyFile: "/run/weft/ready", LogLevel: slog.LevelDebug,
 		Kubernetes: Kubernetes{InCluster: true, Server: "https://10.0.0.1:6443"},
 		Etcd:       Etcd{Prefix: "/hosts"},
 		Network: Network{
 			PermitPaths: Default().Network.PermitPaths,
-			Mode:        ModeCluster, Name: "pods", Design: DesignRouted, Addresses: AddressesPodCIDRs, Interface: "auto", MTU: 1400, Encapsulation: "vxlan", VNI: 7, VxlanPort: 4789, DirectRouting: true, Masquerade: true,
-			VxlanGBP: true, VxlanLearning: true, UnderlayMTU: 1480, UDPPort: 8286, WireguardPort: 51822, WireguardPortV6: 51823, WireguardKeyFile: "/etc/weft/wg",
+			Mode:        ModeCluster, Name: "pods", Design: DesignRouted, Addresses: AddressesPodCIDRs, Interface: "auto",
+			MTU: 1400, Encapsulation: "vxlan", VNI: 7, VxlanPort: 4789, DirectRouting: true, Masquerade: true,
+			VxlanGBP: true, VxlanLearning: true, UnderlayMTU: 1480, UDPPort: 8286, WireguardPort: 51822, WireguardPortV6: 51823,
+			WireguardKeyFile: "/etc/weft/wg",
 			WireguardPSKFile: "/etc/weft/psk", WireguardKeepalive: Duration(25 * time.Second), WireguardMode: "auto",
-			NonMasqueradeCIDRs: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}, MasqAgentConfig: "/etc/config/ip-masq-agent", SourceGuard: true, Blackhole: true,
+			NonMasqueradeCIDRs: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")},
+			MasqAgentConfig:    "/etc/config/ip-masq-agent", SourceGuard: true, Blackhole: true,
 			PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:1::/64")},
 			ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00::/16")},
 		},
-		Flannel: Flannel{AnnotationPrefix: "example.org/net", NetConf: "/a/n.json", CNIConf: "/a/c.json", SubnetFile: "/a/s.env"},
-		Policy:  Policy{Mode: "none", Established: "keep", Log: "denied", LogGroup: 7}, VirtualMachines: VirtualMachines{KeepAddresses: KeepAlways}, Runtime: Runtime{Endpoint: "auto", GCInterval: Duration(time.Minute)},
-		Install: Install{ConfDir: "/etc/cni/net.d", BinDir: "/opt/cni/bin"}, Metrics: Metrics{Address: ":9119"},
+		Flannel: Flannel{
+			AnnotationPrefix: "example.org/net", NetConf: "/a/n.json", CNIConf: "/a/c.json", SubnetFile: "/a/s.env",
+		},
+		Policy:          Policy{Mode: "none", Established: "keep", Log: "denied", LogGroup: 7},
+		VirtualMachines: VirtualMachines{KeepAddresses: KeepAlways},
+		Runtime:         Runtime{Endpoint: "auto", GCInterval: Duration(time.Minute)},
+		Install:         Install{ConfDir: "/etc/cni/net.d", BinDir: "/opt/cni/bin"}, Metrics: Metrics{Address: ":9119"},
 	}
 	prefixes := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 	asJSON, err := yaml.YAMLToJSON([]byte(whole))
@@ -229,7 +237,8 @@ func TestLoad(t *testing.T) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	write("network: {mtu: 1}")
-	if _, err := Load(path); err == nil || err.Error() != "configuration "+path+": network.mtu 1 is not between 68 and 65535 (leave it out, and it is that of the node's interface)" {
+	if _, err := Load(path); err == nil || err.Error() != "configuration "+path+
+		": network.mtu 1 is not between 68 and 65535 (leave it out, and it is that of the node's interface)" {
 		t.Errorf("%v", err)
 	}
 	write(strings.Repeat("#", most+1))

@@ -24,7 +24,8 @@ func (n Network) checkEncapsulation() error {
 		return unsupported(hint, "network.encapsulation %q is not supported", n.Encapsulation)
 	}
 	if n.DirectRouting && n.Encapsulation == "host-gw" {
-		return invalid("leave it out: host-gw is direct", "network.directRouting has no effect with network.encapsulation %q", n.Encapsulation)
+		return invalid("leave it out: host-gw is direct", "network.directRouting has no effect with network.encapsulation %q",
+			n.Encapsulation)
 	}
 	if n.DirectRouting && n.Encapsulation != "vxlan" && n.Encapsulation != "ipip" {
 		return invalid("leave it out", "network.directRouting has no effect with network.encapsulation %q", n.Encapsulation)
@@ -47,7 +48,8 @@ func (n Network) checkEncapsulation() error {
 	}
 	const leastUnderlay = 576
 	if n.UnderlayMTU != 0 && (n.UnderlayMTU < leastUnderlay || n.UnderlayMTU > mostMTU) {
-		return invalid("leave it out, and it is that of the interface to the other nodes", "network.underlayMTU %d is not between %d and %d", n.UnderlayMTU, leastUnderlay, mostMTU)
+		return invalid("leave it out, and it is that of the interface to the other nodes",
+			"network.underlayMTU %d is not between %d and %d", n.UnderlayMTU, leastUnderlay, mostMTU)
 	}
 	return n.checkWireguard()
 }
@@ -57,9 +59,13 @@ func (n Network) checkWireguard() error {
 		return invalid("separate, auto, ipv4 or ipv6", "network.wireguardMode %q is not known", n.WireguardMode)
 	}
 	if k := time.Duration(n.WireguardKeepalive); k < 0 || k > mostKeepalive || k%time.Second != 0 {
-		return invalid("as 25s; 0s is never", "network.wireguardKeepalive %s is not a number of seconds up to %d", k, mostKeepalive/time.Second)
+		return invalid("as 25s; 0s is never", "network.wireguardKeepalive %s is not a number of seconds up to %d", k,
+			mostKeepalive/time.Second)
 	}
-	for _, p := range [][2]string{{"wireguardKeyFile", n.WireguardKeyFile}, {"wireguardPSKFile", n.WireguardPSKFile}, {"masqAgentConfig", n.MasqAgentConfig}} {
+	for _, p := range [][2]string{
+		{"wireguardKeyFile", n.WireguardKeyFile}, {"wireguardPSKFile", n.WireguardPSKFile},
+		{"masqAgentConfig", n.MasqAgentConfig},
+	} {
 		if p[1] != "" && !filepath.IsAbs(p[1]) {
 			return invalid("write the whole path", "network.%s %q is no absolute path", p[0], p[1])
 		}

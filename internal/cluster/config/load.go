@@ -48,7 +48,9 @@ func within(path string, err error) error {
 	if !ok {
 		return fmt.Errorf("configuration %s: %w", path, err)
 	}
-	return &model.Fault{Code: fault.Code, Hint: fault.Hint, Msg: "configuration " + path + ": " + fault.Msg, Err: fault.Err}
+	return &model.Fault{
+		Code: fault.Code, Hint: fault.Hint, Msg: "configuration " + path + ": " + fault.Msg, Err: fault.Err,
+	}
 }
 
 // Parse reads a configuration over the defaults and checks it.

@@ -57,10 +57,12 @@ func (n Network) checkPodAddresses() error {
 		return nil
 	}
 	if n.Mode == ModeMultus {
-		return invalid("leave it out: the other vendor leads packets to pods", "network.podAddresses has no effect with network.mode %q", n.Mode)
+		return invalid("leave it out: the other vendor leads packets to pods",
+			"network.podAddresses has no effect with network.mode %q", n.Mode)
 	}
 	if n.Mode == ModeCluster && !slices.Contains(n.Permit, "ipAddrsNoIpam") && !slices.Contains(n.Permit, "floatingIPs") {
-		return invalid("add ipAddrsNoIpam or floatingIPs to network.permit", "network.podAddresses has no effect: pods may not bring addresses along")
+		return invalid("add ipAddrsNoIpam or floatingIPs to network.permit",
+			"network.podAddresses has no effect: pods may not bring addresses along")
 	}
 	own := slices.Concat(n.PodCIDRs, n.ClusterCIDRs)
 	for _, p := range n.Pools {
@@ -72,7 +74,8 @@ func (n Network) checkPodAddresses() error {
 		}
 		for _, o := range own {
 			if p.Overlaps(o) {
-				return invalid("a prefix outside of the network's own", "network.podAddresses[%d] %s overlaps %s, which pods are numbered from", i, p, o)
+				return invalid("a prefix outside of the network's own",
+					"network.podAddresses[%d] %s overlaps %s, which pods are numbered from", i, p, o)
 			}
 		}
 	}

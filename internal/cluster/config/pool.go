@@ -11,8 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Pool is a pool of addresses for the pods of the whole cluster. Agents make an AddressPool of it where there is none of that
-// name; from then on the object counts ([routed.md](routed.md)).
+// Pool is a pool of addresses for the pods of the whole cluster. Agents make an AddressPool of it where there is none
+// of that name; from then on the object counts ([routed.md](routed.md)).
 type Pool struct {
 	// Name is that of the AddressPool; empty is made of the prefix, as `pool-10-244-0-0-16`.
 	Name string `json:"name"`
@@ -20,7 +20,8 @@ type Pool struct {
 	CIDR netip.Prefix `json:"cidr"`
 	// BlockSize is the prefix length of the blocks that nodes take from it; 0 is chosen by the size of the pool.
 	BlockSize int `json:"blockSize"`
-	// Encapsulation is how packets get to the pods of other nodes: `none`, `vxlan` or `ipip`; empty is as `network.encapsulation`.
+	// Encapsulation is how packets get to the pods of other nodes: `none`, `vxlan` or `ipip`; empty is as
+	// `network.encapsulation`.
 	Encapsulation string `json:"encapsulation"`
 	// Encapsulate is `Always`, or `CrossSubnet`: only between nodes that are not on one network.
 	Encapsulate string `json:"encapsulate"`
@@ -39,14 +40,17 @@ func (p Pool) Model() model.AddressPool {
 	out := model.AddressPool{
 		Name: p.Name, NATOutgoing: p.NATOutgoing, NodeSelector: p.NodeSelector, NamespaceSelector: p.NamespaceSelector,
 		AssignmentMode: model.AssignAutomatic,
-		Encapsulation:  model.Encapsulation{Kind: model.EncapsulationKind(p.Encapsulation), When: model.EncapsulationWhen(p.Encapsulate)},
-		Regions:        []model.AddressRegion{{CIDR: p.CIDR, BlockSize: p.BlockSize}},
+		Encapsulation: model.Encapsulation{
+			Kind: model.EncapsulationKind(p.Encapsulation), When: model.EncapsulationWhen(p.Encapsulate),
+		},
+		Regions: []model.AddressRegion{{CIDR: p.CIDR, BlockSize: p.BlockSize}},
 	}
 	if p.AssignmentMode != "" {
 		out.AssignmentMode = model.AssignmentMode(p.AssignmentMode)
 	}
 	if out.Name == "" {
-		out.Name = "pool-" + strings.NewReplacer(".", "-", ":", "-").Replace(p.CIDR.Addr().StringExpanded()) + "-" + strconv.Itoa(p.CIDR.Bits())
+		out.Name = "pool-" + strings.NewReplacer(".", "-", ":", "-").Replace(p.CIDR.Addr().StringExpanded()) + "-" +
+			strconv.Itoa(p.CIDR.Bits())
 	}
 	if bits := p.CIDR.Addr().BitLen() - p.CIDR.Bits(); p.BlockSize == 0 {
 		out.Regions[0].BlockSize = model.BlockSize(p.CIDR, 1<<min(bits, 30))
@@ -116,8 +120,10 @@ func (p Pool) check(at string, before []Pool) error {
 		return err
 	}
 	most := p.CIDR.Addr().BitLen()
-	if least := max(p.CIDR.Bits(), most-model.MostBlockBits); p.BlockSize != 0 && (p.BlockSize < least || p.BlockSize > most) {
-		return invalid("leave it out, and it fits the pool", "%s.blockSize %d is not between %d and %d", at, p.BlockSize, least, most)
+	if least := max(p.CIDR.Bits(), most-model.MostBlockBits); p.BlockSize != 0 &&
+		(p.BlockSize < least || p.BlockSize > most) {
+		return invalid("leave it out, and it fits the pool", "%s.blockSize %d is not between %d and %d", at,
+			p.BlockSize, least, most)
 	}
 	for _, w := range []struct {
 		key, value string
@@ -132,7 +138,8 @@ func (p Pool) check(at string, before []Pool) error {
 		}
 	}
 	if p.Encapsulate != "" && p.Encapsulation != "vxlan" && p.Encapsulation != "ipip" {
-		return invalid("leave it out, or name vxlan or ipip", "%s.encapsulate has no effect with encapsulation %q", at, p.Encapsulation)
+		return invalid("leave it out, or name vxlan or ipip", "%s.encapsulate has no effect with encapsulation %q", at,
+			p.Encapsulation)
 	}
 	if p.Encapsulation == "ipip" && p.CIDR.Addr().Is6() {
 		return invalid("use vxlan", "%s.encapsulation %q carries IPv4 only, and the pool is %s", at, p.Encapsulation, p.CIDR)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package filecluster is a cluster in a directory of manifests, as resolvers of networks and reporters of pods see one: it reads
-// pods, namespaces and network attachments, and writes annotations and events.
+// Package filecluster is a cluster in a directory of manifests, as resolvers of networks and reporters of pods see one:
+// it reads pods, namespaces and network attachments, and writes annotations and events.
 package filecluster
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Cluster reads objects from this node's snapshot or, when they are too new for it, from the files. What became of pods is
-// written into the files.
+// Cluster reads objects from this node's snapshot or, when they are too new for it, from the files. What became of pods
+// is written into the files.
 type Cluster struct {
 	Facts *facts.Facts
 	Store *dir.Store
@@ -70,7 +70,9 @@ func (f Cluster) Network(ctx context.Context, namespace, name string) (model.Net
 // Namespace is the namespace of that name.
 func (f Cluster) Namespace(ctx context.Context, name string) (model.Namespace, error) {
 	if c := f.Facts.Cluster(); c != nil {
-		i, ok := slices.BinarySearchFunc(c.Namespaces, name, func(n model.Namespace, name string) int { return strings.Compare(n.Name, name) })
+		i, ok := slices.BinarySearchFunc(c.Namespaces, name, func(n model.Namespace, name string) int {
+			return strings.Compare(n.Name, name)
+		})
 		if ok {
 			return c.Namespaces[i], nil
 		}
@@ -124,9 +126,11 @@ func (f Cluster) Event(ctx context.Context, pod model.PodRef, e model.Event) err
 	}
 	raw, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Event", "type": typ, "reason": e.Reason, "message": e.Message, "count": 1,
-		"metadata":       map[string]any{"namespace": key.Namespace, "name": key.Name},
-		"involvedObject": map[string]any{"apiVersion": "v1", "kind": "Pod", "namespace": pod.Namespace, "name": pod.Name, "uid": pod.UID},
-		"source":         map[string]any{"component": "weft", "host": f.Node}, "firstTimestamp": now, "lastTimestamp": now,
+		"metadata": map[string]any{"namespace": key.Namespace, "name": key.Name},
+		"involvedObject": map[string]any{
+			"apiVersion": "v1", "kind": "Pod", "namespace": pod.Namespace, "name": pod.Name, "uid": pod.UID,
+		},
+		"source": map[string]any{"component": "weft", "host": f.Node}, "firstTimestamp": now, "lastTimestamp": now,
 	})
 	if err != nil {
 		return fmt.Errorf("event of pod %s: %w", pod, err)

@@ -40,7 +40,8 @@ func (o Object) AddressPool() (model.AddressPool, error) {
 		}
 		for j, other := range pool.Regions {
 			if other.CIDR.Overlaps(region.CIDR) {
-				return pool, o.fault("take one of them out", "spec.regions[%d].cidr %s overlaps with spec.regions[%d].cidr %s", i, region.CIDR, j, other.CIDR)
+				return pool, o.fault("take one of them out", "spec.regions[%d].cidr %s overlaps with spec.regions[%d].cidr %s", i,
+					region.CIDR, j, other.CIDR)
 			}
 		}
 		pool.Regions = append(pool.Regions, region)
@@ -50,7 +51,9 @@ func (o Object) AddressPool() (model.AddressPool, error) {
 		if err != nil {
 			return pool, err
 		}
-		pool.Reserved = append(pool.Reserved, model.ReservedAddress{Addr: a, For: r.For, ContainerID: r.ContainerID, IfName: r.IfName, By: r.By})
+		pool.Reserved = append(pool.Reserved, model.ReservedAddress{
+			Addr: a, For: r.For, ContainerID: r.ContainerID, IfName: r.IfName, By: r.By,
+		})
 	}
 	for i, r := range p.Spec.Excluded {
 		cidr, err := o.prefix(fmt.Sprintf("spec.excluded[%d].cidr", i), r.CIDR)
@@ -72,7 +75,8 @@ func (o Object) region(field string, r v1alpha1.AddressRegion) (model.AddressReg
 		size = model.BlockSize(cidr, hosts(cidr))
 	}
 	if most := cidr.Addr().BitLen(); size < cidr.Bits() || size > most || most-size > model.MostBlockBits {
-		return model.AddressRegion{}, o.fault(fmt.Sprintf("a prefix length from %d to %d", max(cidr.Bits(), most-model.MostBlockBits), most),
+		return model.AddressRegion{}, o.fault(
+			fmt.Sprintf("a prefix length from %d to %d", max(cidr.Bits(), most-model.MostBlockBits), most),
 			"%s.blockSize %d cannot be used in %s", field, size, cidr)
 	}
 	return model.AddressRegion{CIDR: cidr, BlockSize: size}, nil
@@ -81,8 +85,8 @@ func (o Object) region(field string, r v1alpha1.AddressRegion) (model.AddressReg
 // hosts is how many addresses a prefix has, or a lot.
 func hosts(p netip.Prefix) int { return 1 << min(p.Addr().BitLen()-p.Bits(), 30) }
 
-// AddressPoolObject is o, or a new object, saying what the pool says. Fields that weft does not know stay, and so does the status:
-// Wanted is written by WithWanted.
+// AddressPoolObject is o, or a new object, saying what the pool says. Fields that weft does not know stay, and so does
+// the status: Wanted is written by WithWanted.
 func AddressPoolObject(o Object, p model.AddressPool) (Object, error) {
 	spec := clusterSpecOf(p)
 	var err error
@@ -109,10 +113,12 @@ func AddressPoolObject(o Object, p model.AddressPool) (Object, error) {
 		spec.Excluded = append(spec.Excluded, v1alpha1.ExcludedRange{CIDR: r.CIDR.String(), For: r.For, By: r.By})
 	}
 	return o.withSpec(AddressPools().Key("", p.Name), spec, "regions", "cooldownSeconds", "wanted", "reserved", "excluded",
-		"assignmentMode", "nodeSelector", "namespaceSelector", "allowedUses", "disabled", "encapsulation", "natOutgoing", "maxBlocksPerNode")
+		"assignmentMode", "nodeSelector", "namespaceSelector", "allowedUses", "disabled", "encapsulation", "natOutgoing",
+		"maxBlocksPerNode")
 }
 
-// sizesLeftOut are the regions whose block size the object does not say. The API server does not let anybody add it later.
+// sizesLeftOut are the regions whose block size the object does not say. The API server does not let anybody add it
+// later.
 func (o Object) sizesLeftOut() map[netip.Prefix]bool {
 	var p struct{ Spec v1alpha1.AddressPoolSpec }
 	if len(o.Raw) == 0 || o.decode(&p) != nil {
@@ -145,9 +151,13 @@ func (o Object) AddressBlock() (model.AddressBlock, error) {
 	if err != nil {
 		return model.AddressBlock{}, err
 	}
-	block := model.AddressBlock{Pool: b.Spec.Pool, CIDR: cidr, Node: b.Spec.Node, Machine: b.Spec.Machine, Claim: b.Spec.Claim, Orphaned: b.Spec.Orphaned}
+	block := model.AddressBlock{
+		Pool: b.Spec.Pool, CIDR: cidr, Node: b.Spec.Node, Machine: b.Spec.Machine, Claim: b.Spec.Claim,
+		Orphaned: b.Spec.Orphaned,
+	}
 	if want := BlockName(block.Pool, cidr); o.Key.Name != want {
-		return block, o.fault("delete it; weft makes these objects itself", "spec: pool %q and cidr %s belong to the name %q", block.Pool, cidr, want)
+		return block, o.fault("delete it; weft makes these objects itself", "spec: pool %q and cidr %s belong to the name %q",
+			block.Pool, cidr, want)
 	}
 	if cidr.Addr().BitLen()-cidr.Bits() > model.MostBlockBits {
 		return block, o.fault("delete it; weft makes these objects itself", "spec.cidr %s is too large for a block", cidr)
@@ -182,9 +192,11 @@ func (o Object) addrMap(field string, cidr netip.Prefix, in map[string]string) (
 
 // AddressBlockObject is o, or a new object, saying what the block says.
 func AddressBlockObject(o Object, b model.AddressBlock) (Object, error) {
-	spec := v1alpha1.AddressBlockSpec{Pool: b.Pool, CIDR: b.CIDR.String(), Node: b.Node, Machine: b.Machine, Claim: b.Claim, Asked: texts(b.Asked), Ceded: texts(b.Ceded),
+	spec := v1alpha1.AddressBlockSpec{Pool: b.Pool, CIDR: b.CIDR.String(), Node: b.Node, Machine: b.Machine,
+		Claim: b.Claim, Asked: texts(b.Asked), Ceded: texts(b.Ceded),
 		Granted: texts(b.Granted), Orphaned: b.Orphaned}
-	return o.withSpec(AddressBlocks().Key("", BlockName(b.Pool, b.CIDR)), spec, "pool", "cidr", "node", "machine", "claim", "asked", "ceded", "granted", "orphaned")
+	return o.withSpec(AddressBlocks().Key("", BlockName(b.Pool, b.CIDR)), spec, "pool", "cidr", "node", "machine", "claim",
+		"asked", "ceded", "granted", "orphaned")
 }
 
 func texts(in map[netip.Addr]string) map[string]string {

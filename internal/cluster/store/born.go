@@ -4,8 +4,8 @@ package store
 
 import "time"
 
-// Born is a new object with its time of birth, where nobody said one and it matters: of two pools with the same addresses the
-// older one gives them. An API server does the same.
+// Born is a new object with its time of birth, where nobody said one and it matters: of two pools with the same
+// addresses the older one gives them. An API server does the same.
 func (o Object) Born(now time.Time) (Object, error) {
 	if !o.Key.Of(AddressPools()) {
 		return o, nil

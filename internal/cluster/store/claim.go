@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// AddressClaim is the object as the model's claim. Along with an error it returns what could be decoded: the addresses of a claim
-// are not to be allocated again because another of its fields is invalid.
+// AddressClaim is the object as the model's claim. Along with an error it returns what could be decoded: the addresses
+// of a claim are not to be allocated again because another of its fields is invalid.
 func (o Object) AddressClaim() (model.AddressClaim, error) {
 	var c struct {
 		Metadata struct {
@@ -34,7 +34,9 @@ func (o Object) AddressClaim() (model.AddressClaim, error) {
 func NewAddressClaim(c model.AddressClaim) (Object, error) {
 	spec := v1alpha1.AddressClaimSpec{Pools: c.Pools, Addresses: c.Requested}
 	if m := c.VM; m != (model.ClaimedInterface{}) {
-		spec.VirtualMachine = &v1alpha1.AddressClaimMachine{Name: m.Name, Kind: m.Kind, UID: m.UID, Network: m.Network, Interface: m.IfName}
+		spec.VirtualMachine = &v1alpha1.AddressClaimMachine{
+			Name: m.Name, Kind: m.Kind, UID: m.UID, Network: m.Network, Interface: m.IfName,
+		}
 	}
 	return Object{}.withSpec(AddressClaims().Key(c.Namespace, c.Name), spec)
 }
@@ -57,5 +59,7 @@ func WithClaimStatus(addresses []string, node string) Edit {
 
 // NewAddressReservation is a new object that keeps these addresses from being allocated.
 func NewAddressReservation(name, purpose string, addresses []string) (Object, error) {
-	return Object{}.withSpec(AddressReservations().Key("", name), v1alpha1.AddressReservationSpec{Addresses: addresses, For: purpose})
+	return Object{}.withSpec(AddressReservations().Key("", name), v1alpha1.AddressReservationSpec{
+		Addresses: addresses, For: purpose,
+	})
 }

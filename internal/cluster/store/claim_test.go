@@ -21,7 +21,11 @@ func TestAddressClaimRoundTrip(t *testing.T) {
 	if got, err := o.AddressClaim(); err != nil || !reflect.DeepEqual(got, want) {
 		t.Fatalf("AddressClaim() = %+v, %v, want %+v", got, err, want)
 	}
-	owner, err := NewObject([]byte(`{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","metadata":{"namespace":"vms","name":"db","uid":"u1"}}`))
+	owner, err := NewObject(
+		[]byte(
+			`{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","metadata":{"namespace":"vms","name":"db","uid":"u1"}}`,
+		),
+	)
 	if err != nil || owner.UID() != "u1" {
 		t.Fatalf("UID() = %q, %v", owner.UID(), err)
 	}
@@ -39,7 +43,8 @@ func TestAddressClaimRoundTrip(t *testing.T) {
 
 // The addresses of a claim must not be allocated again because something else in it is invalid.
 func TestInvalidAddressClaimKeepsItsAddresses(t *testing.T) {
-	o, err := NewObject([]byte(`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressClaim","metadata":{"namespace":"a","name":"b"},
+	o, err := NewObject(
+		[]byte(`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressClaim","metadata":{"namespace":"a","name":"b"},
 		"spec":{"pools":"one"},"status":{"addresses":["10.1.0.5"],"node":"n"}}`))
 	if err != nil {
 		t.Fatal(err)

@@ -109,8 +109,9 @@ func (o Object) Pod() (model.Pod, error) {
 		return model.Pod{}, err
 	}
 	pod := model.Pod{
-		Namespace: o.Key.Namespace, Name: o.Key.Name, UID: p.Metadata.UID, Node: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork,
-		Phase: p.Status.Phase, Labels: p.Metadata.Labels, Annotations: p.Metadata.Annotations,
+		Namespace: o.Key.Namespace, Name: o.Key.Name, UID: p.Metadata.UID, Node: p.Spec.NodeName,
+		HostNetwork: p.Spec.HostNetwork,
+		Phase:       p.Status.Phase, Labels: p.Metadata.Labels, Annotations: p.Metadata.Annotations,
 	}
 	if pod.UID == "" {
 		pod.UID = DeriveUID(o.Key)

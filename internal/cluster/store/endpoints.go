@@ -25,7 +25,8 @@ func (o Object) NodeEndpoints() ([]model.WorkloadEndpoint, error) {
 			return nil, o.fault("delete it; weft makes these objects itself", "spec.endpoints[%d] names no pod and interface", i)
 		}
 		one := model.WorkloadEndpoint{
-			Pod: model.PodRef{Namespace: s.Namespace, Name: s.Pod, UID: s.UID}, Node: o.Key.Name, Network: s.Network, IfName: s.Interface,
+			Pod: model.PodRef{Namespace: s.Namespace, Name: s.Pod, UID: s.UID}, Node: o.Key.Name, Network: s.Network,
+			IfName: s.Interface,
 		}
 		for j, text := range s.Addresses {
 			a, err := o.addr(fmt.Sprintf("spec.endpoints[%d].addresses[%d]", i, j), text)
@@ -43,7 +44,9 @@ func (o Object) NodeEndpoints() ([]model.WorkloadEndpoint, error) {
 func NodeEndpointsObject(o Object, node string, all []model.WorkloadEndpoint) (Object, error) {
 	spec := v1alpha1.NodeEndpointsSpec{Endpoints: make([]v1alpha1.Endpoint, 0, len(all))}
 	for _, e := range all {
-		s := v1alpha1.Endpoint{Namespace: e.Pod.Namespace, Pod: e.Pod.Name, UID: e.Pod.UID, Network: e.Network, Interface: e.IfName}
+		s := v1alpha1.Endpoint{
+			Namespace: e.Pod.Namespace, Pod: e.Pod.Name, UID: e.Pod.UID, Network: e.Network, Interface: e.IfName,
+		}
 		for _, a := range e.Addrs {
 			s.Addresses = append(s.Addresses, a.String())
 		}

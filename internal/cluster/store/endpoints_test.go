@@ -41,7 +41,9 @@ func TestNodeEndpointsFaults(t *testing.T) {
 		`{"endpoints":[{"namespace":"a","pod":"p"}]}`:                                        "NodeEndpoints n1: spec.endpoints[0] names no pod and interface (delete it; weft makes these objects itself)",
 		`{"endpoints":[{"namespace":"a","pod":"p","interface":"e","addresses":["10.0.0"]}]}`: `NodeEndpoints n1: spec.endpoints[0].addresses[0] "10.0.0" is no IP address (write for example "192.168.0.1")`,
 	} {
-		o, err := NewObject([]byte(`{"apiVersion":"weft.dev/v1alpha1","kind":"NodeEndpoints","metadata":{"name":"n1"},"spec":` + spec + `}`))
+		o, err := NewObject(
+			[]byte(`{"apiVersion":"weft.dev/v1alpha1","kind":"NodeEndpoints","metadata":{"name":"n1"},"spec":` + spec + `}`),
+		)
 		if err == nil {
 			_, err = o.NodeEndpoints()
 		}

@@ -20,7 +20,8 @@ func (o Object) AddressMove() (model.AddressMove, error) {
 	}
 	s := m.Spec
 	out := model.AddressMove{
-		Namespace: o.Key.Namespace, Name: o.Key.Name, Machine: s.Machine, Target: s.Target, TargetPod: s.TargetPod, Source: s.Source, Connections: s.Connections, Left: s.Left,
+		Namespace: o.Key.Namespace, Name: o.Key.Name, Machine: s.Machine, Target: s.Target, TargetPod: s.TargetPod,
+		Source: s.Source, Connections: s.Connections, Left: s.Left,
 	}
 	if s.Target == "" || len(s.Addresses) == 0 {
 		return out, o.fault("delete it; weft makes these objects itself", "spec names no target or no address")
@@ -37,9 +38,13 @@ func (o Object) AddressMove() (model.AddressMove, error) {
 
 // AddressMoveObject is o, or a new object, saying what the move says.
 func AddressMoveObject(o Object, m model.AddressMove) (Object, error) {
-	s := v1alpha1.AddressMoveSpec{Machine: m.Machine, Target: m.Target, TargetPod: m.TargetPod, Source: m.Source, Connections: m.Connections, Left: m.Left}
+	s := v1alpha1.AddressMoveSpec{
+		Machine: m.Machine, Target: m.Target, TargetPod: m.TargetPod, Source: m.Source, Connections: m.Connections,
+		Left: m.Left,
+	}
 	for _, a := range m.Addrs {
 		s.Addresses = append(s.Addresses, a.String())
 	}
-	return o.withSpec(AddressMoves().Key(m.Namespace, m.Name), s, "machine", "addresses", "target", "targetPod", "source", "connections", "left")
+	return o.withSpec(AddressMoves().Key(m.Namespace, m.Name), s, "machine", "addresses", "target", "targetPod", "source",
+		"connections", "left")
 }

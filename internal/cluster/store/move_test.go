@@ -15,7 +15,9 @@ import (
 // A move is the same after it was written and read, and keeps what others have written beside it.
 func TestAddressMove(t *testing.T) {
 	want := model.AddressMove{
-		Namespace: "shop", Name: "db-1", Machine: "db", Addrs: []netip.Addr{netip.MustParseAddr("10.1.0.5"), netip.MustParseAddr("fd00::5")}, Target: "n2", TargetPod: "db-2",
+		Namespace: "shop", Name: "db-1", Machine: "db", Addrs: []netip.Addr{
+			netip.MustParseAddr("10.1.0.5"), netip.MustParseAddr("fd00::5"),
+		}, Target: "n2", TargetPod: "db-2",
 	}
 	o, err := store.AddressMoveObject(store.Object{}, want)
 	if err != nil {
@@ -41,7 +43,12 @@ func TestAddressMove(t *testing.T) {
 		`{"addresses":["10.0.0.0.1"],"target":"n2"}`:                 "AddressMove shop/db-1: spec.addresses[0] \"10.0.0.0.1\" is no IP address (write for example \"192.168.0.1\")",
 		`{"addresses":["10.0.0.1"],"target":"n2","connections":"-"}`: "",
 	} {
-		o, err := store.NewObject([]byte(`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressMove","metadata":{"namespace":"shop","name":"db-1"},"spec":` + text + `}`))
+		o, err := store.NewObject(
+			[]byte(
+				`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressMove","metadata":{"namespace":"shop","name":"db-1"},"spec":` +
+					text + `}`,
+			),
+		)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -95,7 +95,8 @@ var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 func NewObject(raw []byte) (Object, error) {
 	var h header
 	if err := json.Unmarshal(raw, &h); err != nil {
-		return Object{}, model.Faultf(model.CodeDecode, "apiVersion, kind and metadata.name are texts; put quotes around a name like \"on\" or \"1\"", "manifest: %w", err)
+		return Object{}, model.Faultf(model.CodeDecode,
+			"apiVersion, kind and metadata.name are texts; put quotes around a name like \"on\" or \"1\"", "manifest: %w", err)
 	}
 	if h.APIVersion == "" {
 		return Object{}, missing("apiVersion", `for a Pod write "apiVersion: v1"`)
@@ -178,13 +179,16 @@ func checkNames(k Key) error {
 		return model.CheckName(k.Kind+": metadata.name", k.Name)
 	case k.Group == "" && k.Kind == "Namespace":
 		if len(k.Name) > 63 || !label.MatchString(k.Name) {
-			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf(dns, 63), "Namespace: metadata.name %q cannot be used", k.Name)
+			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf(dns, 63),
+				"Namespace: metadata.name %q cannot be used", k.Name)
 		}
 	case k.Name == "." || k.Name == ".." || strings.ContainsAny(k.Name, "/%\x00"):
-		return model.Faultf(model.CodeInvalidConf, "leave out '/' and '%'", "%s: metadata.name %q cannot be used", k.Kind, k.Name)
+		return model.Faultf(model.CodeInvalidConf, "leave out '/' and '%'", "%s: metadata.name %q cannot be used",
+			k.Kind, k.Name)
 	}
 	if k.Namespace != "" && (len(k.Namespace) > 63 || !label.MatchString(k.Namespace)) {
-		return model.Faultf(model.CodeInvalidConf, fmt.Sprintf(dns, 63), "%s: metadata.namespace %q cannot be used", k, k.Namespace)
+		return model.Faultf(model.CodeInvalidConf, fmt.Sprintf(dns, 63), "%s: metadata.namespace %q cannot be used",
+			k, k.Namespace)
 	}
 	return nil
 }

@@ -51,7 +51,9 @@ func WhereaboutsPools() Kind {
 
 // WhereaboutsReservations are addresses that whereabouts has given whatever the range: each object's name is one.
 func WhereaboutsReservations() Kind {
-	return Kind{"whereabouts.cni.cncf.io", "v1alpha1", "OverlappingRangeIPReservation", "overlappingrangeipreservations", true}
+	return Kind{
+		"whereabouts.cni.cncf.io", "v1alpha1", "OverlappingRangeIPReservation", "overlappingrangeipreservations", true,
+	}
 }
 
 // WhereaboutsSlices are ranges of which whereabouts gives each node a slice.
@@ -102,8 +104,8 @@ func (k Kind) Key(namespace, name string) Key {
 	return Key{Group: k.Group, Kind: k.Kind, Namespace: namespace, Name: name}
 }
 
-// Objects is a place where objects of any kind are read and written one by one. An error wraps ErrNotFound, ErrExists or
-// ErrConflict where it is one of these; after any other error of a write nobody knows whether it was done.
+// Objects is a place where objects of any kind are read and written one by one. An error wraps ErrNotFound, ErrExists
+// or ErrConflict where it is one of these; after any other error of a write nobody knows whether it was done.
 type Objects interface {
 	Get(ctx context.Context, kind Kind, key Key) (Object, error)
 	List(ctx context.Context, kind Kind) ([]Object, error)
@@ -119,8 +121,8 @@ type Objects interface {
 	Delete(ctx context.Context, kind Kind, key Key, version string) error
 }
 
-// Each visits all objects of a kind, in pages where the place has pages: of a hundred thousand pods no more is in memory at once
-// than the caller keeps.
+// Each visits all objects of a kind, in pages where the place has pages: of a hundred thousand pods no more is in
+// memory at once than the caller keeps.
 func Each(ctx context.Context, objects Objects, kind Kind, visit func(Object)) error {
 	if paged, is := objects.(interface {
 		Each(ctx context.Context, kind Kind, visit func(Object)) error

@@ -13,8 +13,8 @@ import (
 // policyFor is the annotation that says which networks a MultiNetworkPolicy is about.
 const policyFor = "k8s.v1.cni.cncf.io/policy-for"
 
-// networkPolicy is a NetworkPolicy or a MultiNetworkPolicy: the latter has the same words. Rules are read one by one, so that one
-// that cannot be understood does not take the others with it.
+// networkPolicy is a NetworkPolicy or a MultiNetworkPolicy: the latter has the same words. Rules are read one by one,
+// so that one that cannot be understood does not take the others with it.
 type networkPolicy struct {
 	Metadata metadata `json:"metadata"`
 	Spec     struct {
@@ -25,8 +25,8 @@ type networkPolicy struct {
 	} `json:"spec"`
 }
 
-// Policy is the object as the model's policy. What cannot be understood of a rule is in its Faults, and fails closed there. The
-// error is about a policy of which not even that is known which pods it selects.
+// Policy is the object as the model's policy. What cannot be understood of a rule is in its Faults, and fails closed
+// there. The error is about a policy of which not even that is known which pods it selects.
 func (o Object) Policy() (model.Policy, error) {
 	if p, ok := o.known.(model.Policy); ok {
 		return p, nil

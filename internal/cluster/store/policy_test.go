@@ -73,17 +73,28 @@ spec:
 		Ingress: model.PolicyDirection{On: true, Rules: []model.PolicyRule{{
 			Action: model.PolicyAccept,
 			Peers: []model.PolicyPeer{
-				in("shop", model.Selector{Requirements: []model.SelectorRequirement{{Key: "tier", Op: model.SelectIn, Values: []string{"a", "b"}}}}),
+				in("shop", model.Selector{
+					Requirements: []model.SelectorRequirement{{Key: "tier", Op: model.SelectIn, Values: []string{"a", "b"}}},
+				}),
 				in("", model.Selector{}),
 				{Pods: &model.PodPeer{Namespaces: model.Selector{Labels: map[string]string{"team": "x"}}}},
-				{Block: &model.IPBlock{CIDR: netip.MustParsePrefix("10.0.0.0/8"), Except: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}},
+				{
+					Block: &model.IPBlock{
+						CIDR: netip.MustParsePrefix("10.0.0.0/8"), Except: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
+					},
+				},
 				{Block: &model.IPBlock{CIDR: netip.MustParsePrefix("fd00::/8")}},
 			},
 			Ports: []model.PolicyPort{
-				{Protocol: model.TCP, First: 80, Last: 80}, {Protocol: model.UDP, First: 5000, Last: 5010}, {Protocol: model.SCTP}, {Protocol: model.TCP, Name: "http"},
+				{Protocol: model.TCP, First: 80, Last: 80}, {Protocol: model.UDP, First: 5000, Last: 5010}, {Protocol: model.SCTP},
+				{Protocol: model.TCP, Name: "http"},
 			},
 		}, {Action: model.PolicyAccept, AnyPeer: true, AnyPort: true}}},
-		Egress: model.PolicyDirection{On: true, Rules: []model.PolicyRule{{Action: model.PolicyAccept, AnyPeer: true, Ports: []model.PolicyPort{{Protocol: model.TCP}}}}},
+		Egress: model.PolicyDirection{
+			On: true, Rules: []model.PolicyRule{
+				{Action: model.PolicyAccept, AnyPeer: true, Ports: []model.PolicyPort{{Protocol: model.TCP}}},
+			},
+		},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), samePrefix()); diff != "" {
 		t.Errorf("want (-), got (+):\n%s", diff)
@@ -139,7 +150,8 @@ func TestNetworkPolicyFaults(t *testing.T) {
 		if diff := cmp.Diff([]string{want}, p.Faults); diff != "" {
 			t.Errorf("%s: want (-), got (+):\n%s", rule, diff)
 		}
-		if r := p.Ingress.Rules; len(r) != 2 || len(r[0].Peers)+len(r[0].Ports) != 0 || r[0].AnyPeer && r[0].AnyPort || !r[1].AnyPeer {
+		if r := p.Ingress.Rules; len(r) != 2 || len(r[0].Peers)+len(r[0].Ports) != 0 || r[0].AnyPeer && r[0].AnyPort ||
+			!r[1].AnyPeer {
 			t.Errorf("%s: became %+v", rule, r)
 		}
 	}
@@ -147,17 +159,44 @@ func TestNetworkPolicyFaults(t *testing.T) {
 
 // What a policy is about must be known: these are not enforced, and say why.
 func TestPoliciesThatAreNone(t *testing.T) {
-	const np, cnp, mnp = "networking.k8s.io/v1 NetworkPolicy", "policy.networking.k8s.io/v1alpha2 ClusterNetworkPolicy", "k8s.cni.cncf.io/v1beta1 MultiNetworkPolicy"
+	const np, cnp, mnp = "networking.k8s.io/v1 NetworkPolicy", "policy.networking.k8s.io/v1alpha2 ClusterNetworkPolicy",
+		"k8s.cni.cncf.io/v1beta1 MultiNetworkPolicy"
 	const named = `name the networks, for example "k8s.v1.cni.cncf.io/policy-for: net1, other-namespace/net2"`
 	for _, c := range []struct{ kind, rest, want string }{
-		{np, `spec: {podSelector: {matchExpressions: [{key: a, operator: Is}]}}`, "NetworkPolicy shop/p: spec.podSelector.matchExpressions[0].operator \"Is\" is none of In, NotIn, Exists, DoesNotExist (compare with `kubectl explain networkpolicy.spec`)"},
-		{mnp, `spec: {podSelector: {}}`, "MultiNetworkPolicy shop/p: annotation k8s.v1.cni.cncf.io/policy-for is missing: the policy is about no network (" + named + ")"},
-		{mnp, "metadata: {name: p, namespace: shop, annotations: {k8s.v1.cni.cncf.io/policy-for: a/b/c}}\nspec: {podSelector: {}}", "MultiNetworkPolicy shop/p: annotation k8s.v1.cni.cncf.io/policy-for: \"a/b/c\" names no network (" + named + ")"},
-		{cnp, `spec: {tier: Top, priority: 1, subject: {namespaces: {}}}`, `ClusterNetworkPolicy p: spec.tier "Top" cannot be used (write Admin or Baseline)`},
-		{cnp, `spec: {tier: Admin, subject: {namespaces: {}}}`, `ClusterNetworkPolicy p: spec.priority is missing (write a number from 0 to 1000)`},
-		{cnp, `spec: {tier: Admin, priority: 1001, subject: {namespaces: {}}}`, `ClusterNetworkPolicy p: spec.priority 1001 cannot be used (write a number from 0 to 1000)`},
-		{cnp, `spec: {tier: Admin, priority: 1, subject: {}}`, "ClusterNetworkPolicy p: spec.subject has neither namespaces nor pods (compare with `kubectl explain clusternetworkpolicy.spec`)"},
-		{cnp, `spec: {tier: Admin, priority: 1, subject: {namespaces: {}, pods: {podSelector: {}}}}`, "ClusterNetworkPolicy p: spec.subject has namespaces beside pods: one of them is too much (compare with `kubectl explain clusternetworkpolicy.spec`)"},
+		{
+			np, `spec: {podSelector: {matchExpressions: [{key: a, operator: Is}]}}`,
+			"NetworkPolicy shop/p: spec.podSelector.matchExpressions[0].operator \"Is\" is none of In, NotIn, Exists, DoesNotExist (compare with `kubectl explain networkpolicy.spec`)",
+		},
+		{
+			mnp, `spec: {podSelector: {}}`,
+			"MultiNetworkPolicy shop/p: annotation k8s.v1.cni.cncf.io/policy-for is missing: the policy is about no network (" +
+				named + ")",
+		},
+		{
+			mnp,
+			"metadata: {name: p, namespace: shop, annotations: {k8s.v1.cni.cncf.io/policy-for: a/b/c}}\nspec: {podSelector: {}}",
+			"MultiNetworkPolicy shop/p: annotation k8s.v1.cni.cncf.io/policy-for: \"a/b/c\" names no network (" + named + ")",
+		},
+		{
+			cnp, `spec: {tier: Top, priority: 1, subject: {namespaces: {}}}`,
+			`ClusterNetworkPolicy p: spec.tier "Top" cannot be used (write Admin or Baseline)`,
+		},
+		{
+			cnp, `spec: {tier: Admin, subject: {namespaces: {}}}`,
+			`ClusterNetworkPolicy p: spec.priority is missing (write a number from 0 to 1000)`,
+		},
+		{
+			cnp, `spec: {tier: Admin, priority: 1001, subject: {namespaces: {}}}`,
+			`ClusterNetworkPolicy p: spec.priority 1001 cannot be used (write a number from 0 to 1000)`,
+		},
+		{
+			cnp, `spec: {tier: Admin, priority: 1, subject: {}}`,
+			"ClusterNetworkPolicy p: spec.subject has neither namespaces nor pods (compare with `kubectl explain clusternetworkpolicy.spec`)",
+		},
+		{
+			cnp, `spec: {tier: Admin, priority: 1, subject: {namespaces: {}, pods: {podSelector: {}}}}`,
+			"ClusterNetworkPolicy p: spec.subject has namespaces beside pods: one of them is too much (compare with `kubectl explain clusternetworkpolicy.spec`)",
+		},
 	} {
 		version, kind, _ := strings.Cut(c.kind, " ")
 		if _, err := policyOf(t, version, kind, c.rest); err == nil || err.Error() != c.want {
@@ -167,7 +206,8 @@ func TestPoliciesThatAreNone(t *testing.T) {
 }
 
 func TestMultiNetworkPolicy(t *testing.T) {
-	p, err := policyOf(t, "k8s.cni.cncf.io/v1beta2", "MultiNetworkPolicy", "metadata: {name: p, namespace: shop, annotations: {k8s.v1.cni.cncf.io/policy-for: 'net1, other/net2,'}}\nspec: {podSelector: {}, policyTypes: [Egress]}")
+	p, err := policyOf(t, "k8s.cni.cncf.io/v1beta2", "MultiNetworkPolicy",
+		"metadata: {name: p, namespace: shop, annotations: {k8s.v1.cni.cncf.io/policy-for: 'net1, other/net2,'}}\nspec: {podSelector: {}, policyTypes: [Egress]}")
 	if err != nil {
 		t.Fatal(err)
 	}

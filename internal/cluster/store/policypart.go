@@ -174,7 +174,8 @@ func portNumbers(field string, first, last int64) (uint16, uint16, error) {
 
 // checkPortName refuses what no container can call a port.
 func checkPortName(s string) error {
-	ok := len(s) <= 15 && label.MatchString(s) && !strings.Contains(s, "--") && strings.ContainsFunc(s, func(r rune) bool { return r >= 'a' && r <= 'z' })
+	ok := len(s) <= 15 && label.MatchString(s) && !strings.Contains(s, "--") &&
+		strings.ContainsFunc(s, func(r rune) bool { return r >= 'a' && r <= 'z' })
 	if !ok {
 		return errors.New("a port's name has at most 15 lower case letters, digits and '-', among them a letter")
 	}

@@ -26,7 +26,8 @@ const Since = Group + "/since"
 // created is the first of these in seconds, 0 where nobody said it.
 func (l lifetime) created() int64 {
 	created := l.CreationTimestamp
-	if since, err := time.Parse(time.RFC3339, l.Annotations[Since]); err == nil && (created.IsZero() || since.Before(created)) {
+	if since, err := time.Parse(time.RFC3339, l.Annotations[Since]); err == nil &&
+		(created.IsZero() || since.Before(created)) {
 		created = since
 	}
 	if created.IsZero() {
@@ -35,8 +36,8 @@ func (l lifetime) created() int64 {
 	return created.Unix()
 }
 
-// ofCluster adds what a pool of the cluster's network says. Selectors are not read here: one that is wrong makes the pool
-// give nothing further, and what it gave stays reachable.
+// ofCluster adds what a pool of the cluster's network says. Selectors are not read here: one that is wrong makes the
+// pool give nothing further, and what it gave stays reachable.
 func (o Object) ofCluster(pool *model.AddressPool, s v1alpha1.AddressPoolSpec) error {
 	pool.AssignmentMode = model.AssignmentMode(s.AssignmentMode)
 	pool.NodeSelector, pool.NamespaceSelector = s.NodeSelector, s.NamespaceSelector
@@ -44,12 +45,14 @@ func (o Object) ofCluster(pool *model.AddressPool, s v1alpha1.AddressPoolSpec) e
 	if s.MaxBlocksPerNode < 0 {
 		return o.fault("write how many, or 0 for no bound", "spec.maxBlocksPerNode %d is negative", s.MaxBlocksPerNode)
 	}
-	if err := oneOf(o, "spec.assignmentMode", pool.AssignmentMode, "", model.AssignAutomatic, model.AssignManual); err != nil {
+	if err := oneOf(o, "spec.assignmentMode", pool.AssignmentMode, "", model.AssignAutomatic,
+		model.AssignManual); err != nil {
 		return err
 	}
 	for i, u := range s.AllowedUses {
 		use := model.AddressUse(u)
-		if err := oneOf(o, fmt.Sprintf("spec.allowedUses[%d]", i), use, model.UseWorkload, model.UseTunnel, model.UseLoadBalancer); err != nil {
+		if err := oneOf(o, fmt.Sprintf("spec.allowedUses[%d]", i), use, model.UseWorkload, model.UseTunnel,
+			model.UseLoadBalancer); err != nil {
 			return err
 		}
 		pool.AllowedUses = append(pool.AllowedUses, use)
@@ -57,11 +60,15 @@ func (o Object) ofCluster(pool *model.AddressPool, s v1alpha1.AddressPoolSpec) e
 	if s.Encapsulation == nil {
 		return nil
 	}
-	pool.Encapsulation = model.Encapsulation{Kind: model.EncapsulationKind(s.Encapsulation.Kind), When: model.EncapsulationWhen(s.Encapsulation.When)}
-	if err := oneOf(o, "spec.encapsulation.kind", pool.Encapsulation.Kind, "", model.EncapsulationNone, model.EncapsulationVXLAN, model.EncapsulationIPIP); err != nil {
+	pool.Encapsulation = model.Encapsulation{
+		Kind: model.EncapsulationKind(s.Encapsulation.Kind), When: model.EncapsulationWhen(s.Encapsulation.When),
+	}
+	if err := oneOf(o, "spec.encapsulation.kind", pool.Encapsulation.Kind, "", model.EncapsulationNone,
+		model.EncapsulationVXLAN, model.EncapsulationIPIP); err != nil {
 		return err
 	}
-	return oneOf(o, "spec.encapsulation.when", pool.Encapsulation.When, "", model.EncapsulateAlways, model.EncapsulateCrossSubnet)
+	return oneOf(o, "spec.encapsulation.when", pool.Encapsulation.When, "", model.EncapsulateAlways,
+		model.EncapsulateCrossSubnet)
 }
 
 // oneOf refuses a word that is none of those; an empty one among them is not told of.
@@ -136,8 +143,8 @@ func (o Object) Conditions() map[string]model.Condition {
 	return out
 }
 
-// Observed tells whether a condition of the object's status is about the object as it is: its generation. Where objects have
-// none, it is.
+// Observed tells whether a condition of the object's status is about the object as it is: its generation. Where objects
+// have none, it is.
 func (o Object) Observed(conditionType string) bool {
 	var s struct {
 		Metadata struct{ Generation int64 }
@@ -175,8 +182,8 @@ func WithWanted(nodes []string) Edit {
 	}
 }
 
-// WithCondition is the edit that writes a condition into an object's status. The time of its last transition changes with its
-// truth alone.
+// WithCondition is the edit that writes a condition into an object's status. The time of its last transition changes
+// with its truth alone.
 func WithCondition(c model.Condition, now time.Time) Edit {
 	return func(fields map[string]any) error {
 		status, err := child(fields, "status")
@@ -185,7 +192,8 @@ func WithCondition(c model.Condition, now time.Time) Edit {
 		}
 		list, _ := status["conditions"].([]any)
 		next := map[string]any{
-			"type": c.Type, "status": "False", "reason": c.Reason, "message": c.Message, "lastTransitionTime": now.UTC().Format(time.RFC3339),
+			"type": c.Type, "status": "False", "reason": c.Reason, "message": c.Message,
+			"lastTransitionTime": now.UTC().Format(time.RFC3339),
 		}
 		if c.True {
 			next["status"] = "True"

@@ -17,30 +17,44 @@ import (
 
 // netips compares addresses as they are.
 func netips() cmp.Options {
-	return cmp.Options{cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmpopts.EquateEmpty()}
+	return cmp.Options{
+		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmpopts.EquateEmpty(),
+	}
 }
 
-// TestPoolRoundTrip: what a pool says is what is read of its object, also when the object said something else before, and what
-// weft does not know stays.
+// TestPoolRoundTrip: what a pool says is what is read of its object, also when the object said something else before,
+// and what weft does not know stays.
 func TestPoolRoundTrip(t *testing.T) {
 	word := rapid.SampledFrom([]string{"", "a", `zone == "w"`})
 	pools := rapid.Custom(func(t *rapid.T) model.AddressPool {
 		p := model.AddressPool{
 			Name: "p", Cooldown: rapid.IntRange(0, 2).Draw(t, "cooldown"), MaxBlocks: rapid.IntRange(0, 2).Draw(t, "blocks"),
-			AssignmentMode: rapid.SampledFrom([]model.AssignmentMode{"", model.AssignAutomatic, model.AssignManual}).Draw(t, "mode"),
-			NodeSelector:   word.Draw(t, "nodes"), NamespaceSelector: word.Draw(t, "namespaces"),
-			AllowedUses: rapid.SliceOfDistinct(rapid.SampledFrom([]model.AddressUse{model.UseWorkload, model.UseTunnel, model.UseLoadBalancer}), rapid.ID[model.AddressUse]).Draw(t, "uses"),
-			Disabled:    rapid.Bool().Draw(t, "disabled"), NATOutgoing: rapid.Bool().Draw(t, "nat"),
+			AssignmentMode: rapid.SampledFrom([]model.AssignmentMode{
+				"", model.AssignAutomatic, model.AssignManual,
+			}).Draw(t, "mode"),
+			NodeSelector: word.Draw(t, "nodes"), NamespaceSelector: word.Draw(t, "namespaces"),
+			AllowedUses: rapid.SliceOfDistinct(
+				rapid.SampledFrom([]model.AddressUse{model.UseWorkload, model.UseTunnel, model.UseLoadBalancer}),
+				rapid.ID[model.AddressUse],
+			).Draw(t, "uses"),
+			Disabled: rapid.Bool().Draw(t, "disabled"), NATOutgoing: rapid.Bool().Draw(t, "nat"),
 			Encapsulation: model.Encapsulation{
-				Kind: rapid.SampledFrom([]model.EncapsulationKind{"", model.EncapsulationNone, model.EncapsulationVXLAN, model.EncapsulationIPIP}).Draw(t, "kind"),
-				When: rapid.SampledFrom([]model.EncapsulationWhen{"", model.EncapsulateAlways, model.EncapsulateCrossSubnet}).Draw(t, "when"),
+				Kind: rapid.SampledFrom([]model.EncapsulationKind{
+					"", model.EncapsulationNone, model.EncapsulationVXLAN, model.EncapsulationIPIP,
+				}).Draw(t, "kind"),
+				When: rapid.SampledFrom([]model.EncapsulationWhen{
+					"", model.EncapsulateAlways, model.EncapsulateCrossSubnet,
+				}).Draw(t, "when"),
 			},
 		}
 		for i := range rapid.IntRange(0, 2).Draw(t, "regions") {
 			addr := netip.AddrFrom4([4]byte{10, byte(i), 0, 0})
 			p.Regions = append(p.Regions, model.AddressRegion{CIDR: netip.PrefixFrom(addr, 16), BlockSize: 26})
 			p.Reserved = append(p.Reserved, model.ReservedAddress{Addr: addr, For: word.Draw(t, "for"), By: word.Draw(t, "by")})
-			p.Excluded = append(p.Excluded, model.ExcludedRange{CIDR: netip.PrefixFrom(addr, 30), For: word.Draw(t, "for"), By: word.Draw(t, "by")})
+			p.Excluded = append(p.Excluded, model.ExcludedRange{
+				CIDR: netip.PrefixFrom(addr, 30), For: word.Draw(t, "for"), By: word.Draw(t, "by"),
+			})
 		}
 		return p
 	})
@@ -81,7 +95,9 @@ func TestPoolFaults(t *testing.T) {
 		`"excluded":[{"cidr":"10.0.0.1"}]`:                 `AddressPool p: spec.excluded[0].cidr "10.0.0.1" is no prefix (write for example "10.244.1.0/24")`,
 		`"regions":[{"cidr":"10.0.0.0/8","blockSize":16}]`: `AddressPool p: spec.regions[0].blockSize 16 cannot be used in 10.0.0.0/8 (a prefix length from 24 to 32)`,
 	} {
-		o, err := NewObject([]byte(`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"name":"p"},"spec":{` + spec + `}}`))
+		o, err := NewObject(
+			[]byte(`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"name":"p"},"spec":{` + spec + `}}`),
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +109,11 @@ func TestPoolFaults(t *testing.T) {
 
 func TestReservation(t *testing.T) {
 	reservation := func(addresses string) ([]model.ExcludedRange, error) {
-		o, err := NewObject([]byte(`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressReservation","metadata":{"name":"r"},"spec":{"for":"printers","addresses":[` + addresses + `]}}`))
+		o, err := NewObject(
+			[]byte(
+				`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressReservation","metadata":{"name":"r"},"spec":{"for":"printers","addresses":[` + addresses + `]}}`,
+			),
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +140,8 @@ func TestReservation(t *testing.T) {
 
 // TestWithCondition: a condition is exchanged, others stay, and the time changes with the truth.
 func TestWithCondition(t *testing.T) {
-	o, err := NewObject([]byte(`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"name":"p","generation":7},
+	o, err := NewObject(
+		[]byte(`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"name":"p","generation":7},
 		"status":{"theirs":1,"conditions":[{"type":"Other","status":"True"}]}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -134,11 +155,13 @@ func TestWithCondition(t *testing.T) {
 		if o, err = o.Edited(WithCondition(c, at(i))); err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(map[string]model.Condition{"Allocatable": c, "Other": {Type: "Other", True: true}}, o.Conditions()); d != "" {
+		if d := cmp.Diff(map[string]model.Condition{"Allocatable": c, "Other": {Type: "Other", True: true}},
+			o.Conditions()); d != "" {
 			t.Errorf("%d: %s", i, d)
 		}
 		want := `"lastTransitionTime":"` + at(i&^1).Format(time.RFC3339) + `"`
-		if s := string(o.Raw); !strings.Contains(s, want) || !strings.Contains(s, `"theirs":1`) || !strings.Contains(s, `"observedGeneration":7`) {
+		if s := string(o.Raw); !strings.Contains(s, want) || !strings.Contains(s, `"theirs":1`) ||
+			!strings.Contains(s, `"observedGeneration":7`) {
 			t.Errorf("%d: %s lacks %s", i, s, want)
 		}
 	}
@@ -146,7 +169,8 @@ func TestWithCondition(t *testing.T) {
 		fields["metadata"].(map[string]any)["generation"] = 8
 		return nil
 	})
-	if err != nil || !o.Observed("Allocatable") || edited.Observed("Allocatable") || o.Observed("Other") || o.Observed("Nothing") {
+	if err != nil || !o.Observed("Allocatable") || edited.Observed("Allocatable") || o.Observed("Other") ||
+		o.Observed("Nothing") {
 		t.Errorf("a condition of generation 7 is not about generation 8: %v", err)
 	}
 }

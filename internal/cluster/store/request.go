@@ -20,7 +20,9 @@ func (o Object) AddressPoolRequest() (model.PoolRequest, error) {
 	if err := o.decode(&p); err != nil {
 		return model.PoolRequest{}, err
 	}
-	r := model.PoolRequest{Node: p.Spec.Node, Pool: p.Spec.Pool, Addresses: int(p.Spec.Addresses), Network: p.Spec.Network, Claim: p.Spec.Claim}
+	r := model.PoolRequest{
+		Node: p.Spec.Node, Pool: p.Spec.Pool, Addresses: int(p.Spec.Addresses), Network: p.Spec.Network, Claim: p.Spec.Claim,
+	}
 	if p.Spec.Address != "" {
 		err := o.addressRequest(&r, p.Spec)
 		return r, err
@@ -34,7 +36,8 @@ func (o Object) AddressPoolRequest() (model.PoolRequest, error) {
 	var err error
 	r.CIDR, err = o.prefix("spec.cidr", p.Spec.CIDR)
 	if err == nil && r.Addresses <= 0 {
-		err = o.fault("write how many addresses of the range are for use", "spec.addresses %d is no number of addresses", r.Addresses)
+		err = o.fault("write how many addresses of the range are for use",
+			"spec.addresses %d is no number of addresses", r.Addresses)
 	}
 	return r, err
 }

@@ -7,8 +7,9 @@ import "slices"
 // DefaultNamespace is the namespace of a namespaced object whose manifest names none, as it is kubectl's.
 const DefaultNamespace = "default"
 
-// namespaced reports whether objects of the kind are in a namespace: the kinds of Kubernetes itself, of weft, and of the
-// projects whose objects weft reads. A kind that is in none of these lists keeps the namespace that its manifest says.
+// namespaced reports whether objects of the kind are in a namespace: the kinds of Kubernetes itself, of weft, and of
+// the projects whose objects weft reads. A kind that is in none of these lists keeps the namespace that its manifest
+// says.
 func namespaced(group, kind string) bool {
 	return slices.Contains(namespacedKinds(group), kind)
 }
@@ -42,7 +43,9 @@ func namespacedKinds(group string) []string {
 	case "resource.k8s.io":
 		return []string{"ResourceClaim", "ResourceClaimTemplate"}
 	case "gateway.networking.k8s.io":
-		return []string{"BackendTLSPolicy", "Gateway", "GRPCRoute", "HTTPRoute", "ReferenceGrant", "TCPRoute", "TLSRoute", "UDPRoute"}
+		return []string{
+			"BackendTLSPolicy", "Gateway", "GRPCRoute", "HTTPRoute", "ReferenceGrant", "TCPRoute", "TLSRoute", "UDPRoute",
+		}
 	}
 	return namespacedOfProjects(group)
 }

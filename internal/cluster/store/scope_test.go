@@ -50,7 +50,10 @@ func TestDefaultNamespace(t *testing.T) {
 		if name == "NetworkAttachmentDefinition" {
 			spec = `{"config":"{\"cniVersion\":\"1.0.0\",\"name\":\"n\",\"type\":\"bridge\"}"}`
 		}
-		o, err := store.NewObject(fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":"n1","namespace":%q},"spec":%s}`, apiVersion, name, c.namespace, spec))
+		o, err := store.NewObject(
+			fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":"n1","namespace":%q},"spec":%s}`, apiVersion, name,
+				c.namespace, spec),
+		)
 		if err != nil {
 			t.Errorf("%s: %v", c.kind, err)
 			continue

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package confdir loads the network configurations of a directory as a container runtime does, and follows the directory.
+// Package confdir loads the network configurations of a directory as a container runtime does, and follows the
+// directory.
 //
 // Files end in .conf, .conflist or .json. The first one in lexical order that is good is the default network. A file is
 // good when it can be parsed, every plugin that it names exists in the binary directories, and each of them speaks the
@@ -112,7 +113,9 @@ func (s *Snapshot) complete(ctx context.Context, v Validator) {
 				problems = append(problems, f.Path+": "+f.Error)
 			}
 		}
-		problems = append([]string{fmt.Sprintf("no network configuration in %s (%d files, %d bad)", s.Dir, len(s.Files), bad)}, problems...)
+		problems = append([]string{
+			fmt.Sprintf("no network configuration in %s (%d files, %d bad)", s.Dir, len(s.Files), bad),
+		}, problems...)
 	} else if err := v.GetStatusNetworkList(ctx, s.Default); err != nil {
 		problems = append(problems, fmt.Sprintf("network %s is not ready: %v", s.Default.Name, err))
 	}
@@ -201,8 +204,8 @@ func Parse(b []byte, dir string) (*Network, error) {
 	return sound(list, false)
 }
 
-// sound refuses plugin types that are no file names before any plugin is executed, and writes the list anew when its bytes
-// lack plugins of further files, or hold a prevResult: that is the runtime's to insert.
+// sound refuses plugin types that are no file names before any plugin is executed, and writes the list anew when its
+// bytes lack plugins of further files, or hold a prevResult: that is the runtime's to insert.
 func sound(list *Network, further bool) (*Network, error) {
 	if len(list.Plugins) == 0 {
 		return nil, errors.New("no plugins")

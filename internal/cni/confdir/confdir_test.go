@@ -69,16 +69,45 @@ func TestLoad(t *testing.T) {
 		network, problem string
 		bad              string // a file and part of its error
 	}{
-		{"first in lexical order", map[string]string{"9.conflist": strings.Replace(list, "LIST", "nine", 1), "10.conf": plain}, "plain", "", ""},
-		{"other endings are no configurations", map[string]string{"1.txt": plain, "2.json": plain, "0.conf.bak": "{"}, "plain", "", ""},
-		{"a bad file is skipped", map[string]string{"1.conf": "{", "2.conf": plain}, "plain", "", "1.conf: network configuration"},
-		{"a plugin that is missing", map[string]string{"1.conf": strings.Replace(plain, "bridge", "none", 1), "2.conf": plain}, "plain", "", "1.conf: network plain: failed to find plugin none"},
-		{"a version that a plugin does not speak", map[string]string{"1.conflist": strings.Replace(list, "bridge", "old", 1), "2.conf": plain}, "plain", "", "1.conflist: network LIST: plugin old does not support"},
-		{"a name that is none", map[string]string{"1.conflist": strings.Replace(list, "LIST", "a/b", 1), "2.conf": plain}, "plain", "", "1.conflist: "},
-		{"loopback is never the default", map[string]string{"00.conf": `{"cniVersion":"0.2.0","name":"mylo","type":"loopback"}`, "99.conf": plain}, "plain", "", ""},
+		{
+			"first in lexical order", map[string]string{
+				"9.conflist": strings.Replace(list, "LIST", "nine", 1), "10.conf": plain,
+			}, "plain", "", "",
+		},
+		{
+			"other endings are no configurations", map[string]string{"1.txt": plain, "2.json": plain, "0.conf.bak": "{"},
+			"plain", "", "",
+		},
+		{
+			"a bad file is skipped", map[string]string{"1.conf": "{", "2.conf": plain}, "plain", "",
+			"1.conf: network configuration",
+		},
+		{
+			"a plugin that is missing", map[string]string{
+				"1.conf": strings.Replace(plain, "bridge", "none", 1), "2.conf": plain,
+			}, "plain", "", "1.conf: network plain: failed to find plugin none",
+		},
+		{
+			"a version that a plugin does not speak", map[string]string{
+				"1.conflist": strings.Replace(list, "bridge", "old", 1), "2.conf": plain,
+			}, "plain", "", "1.conflist: network LIST: plugin old does not support",
+		},
+		{
+			"a name that is none", map[string]string{"1.conflist": strings.Replace(list, "LIST", "a/b", 1), "2.conf": plain},
+			"plain", "", "1.conflist: ",
+		},
+		{
+			"loopback is never the default", map[string]string{
+				"00.conf": `{"cniVersion":"0.2.0","name":"mylo","type":"loopback"}`, "99.conf": plain,
+			}, "plain", "", "",
+		},
 		{"none at all", nil, "", "no network configuration in", ""},
 		{"only bad ones", map[string]string{"1.conf": "{"}, "", "1 files, 1 bad", "1.conf: "},
-		{"plugins in further files", map[string]string{"1.conflist": `{"cniVersion":"1.0.0","name":"inl"}`, "inl/1.conf": `{"type":"bridge"}`}, "inl", "", ""},
+		{
+			"plugins in further files", map[string]string{
+				"1.conflist": `{"cniVersion":"1.0.0","name":"inl"}`, "inl/1.conf": `{"type":"bridge"}`,
+			}, "inl", "", "",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -116,7 +145,8 @@ func TestLoopbackAndStatus(t *testing.T) {
 	}
 	v := known()
 	delete(v.plugins, "loopback")
-	if s := Load(context.Background(), dir, v); !strings.Contains(s.Problem, "loopback network: failed to find plugin loopback") {
+	if s := Load(context.Background(), dir, v); !strings.Contains(s.Problem,
+		"loopback network: failed to find plugin loopback") {
 		t.Errorf("without the plugin: %q", s.Problem)
 	}
 	v = known()
@@ -134,7 +164,8 @@ func TestUnknownKeyIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"1.conf": strings.Replace(plain, `"type"`, `"brige":"b","type"`, 1)})
 	s := Load(context.Background(), dir, known())
-	if s.Default == nil || len(s.Files[0].Warnings) != 1 || !strings.Contains(s.Files[0].Warnings[0], `unknown key "brige" (did you mean bridge?)`) {
+	if s.Default == nil || len(s.Files[0].Warnings) != 1 ||
+		!strings.Contains(s.Files[0].Warnings[0], `unknown key "brige" (did you mean bridge?)`) {
 		t.Errorf("%+v", s.Files)
 	}
 }
@@ -177,8 +208,10 @@ func TestWatch(t *testing.T) {
 	step("directory and file come", put("net.d/5.conf", plain), "plain")
 	step("a file before it comes", put("net.d/1.conflist", list), "LIST")
 	step("it changes", put("net.d/1.conflist", strings.Replace(list, "LIST", "other", 1)), "other")
-	step("it is renamed away", func() error { return os.Rename(filepath.Join(dir, "1.conflist"), filepath.Join(dir, "1.off")) }, "plain")
-	step("it is renamed back", func() error { return os.Rename(filepath.Join(dir, "1.off"), filepath.Join(dir, "0.conflist")) }, "other")
+	step("it is renamed away",
+		func() error { return os.Rename(filepath.Join(dir, "1.conflist"), filepath.Join(dir, "1.off")) }, "plain")
+	step("it is renamed back",
+		func() error { return os.Rename(filepath.Join(dir, "1.off"), filepath.Join(dir, "0.conflist")) }, "other")
 	step("it goes", func() error { return os.Remove(filepath.Join(dir, "0.conflist")) }, "plain")
 	step("all go", func() error { return os.RemoveAll(dir) }, "")
 	step("all come back", put("net.d/5.conf", plain), "plain")
@@ -198,7 +231,11 @@ func FuzzParse(f *testing.F) {
 
 // What belongs to the runtime is not taken from a file, and a type is a name.
 func TestParseIsSound(t *testing.T) {
-	list, err := Parse([]byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"a","prevResult":{"cniVersion":"1.0.0","ips":[]},"x":1}]}`), t.TempDir())
+	list, err := Parse(
+		[]byte(
+			`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"a","prevResult":{"cniVersion":"1.0.0","ips":[]},"x":1}]}`,
+		), t.TempDir(),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

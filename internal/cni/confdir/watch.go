@@ -44,7 +44,8 @@ func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
 const (
 	quiet = 30 * time.Millisecond // files are written in several steps
-	// Networks that are not ready are asked again often; beside the file notifications everything is looked at now and then.
+	// Networks that are not ready are asked again often; beside the file notifications everything is looked at now and
+	// then.
 	whenNotReady = time.Second
 	whenReady    = 30 * time.Second
 )

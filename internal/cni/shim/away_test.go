@@ -131,7 +131,8 @@ func checkQueue(t *testing.T, socket string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Getenv("CNI_COMMAND") != "DEL" || r.Getenv("CNI_CONTAINERID") != "c1" || string(r.Stdin()) != confFor(socket) || r.Netns {
+	if r.Getenv("CNI_COMMAND") != "DEL" || r.Getenv("CNI_CONTAINERID") != "c1" ||
+		string(r.Stdin()) != confFor(socket) || r.Netns {
 		t.Errorf("the queued request is %q", b)
 	}
 }

@@ -19,8 +19,9 @@ import (
 // keeping are the system calls by which weft-cni asks for the agent and keeps a DEL.
 const keeping = "socket connect read openat mkdirat write fsync close ?rename renameat exit_group"
 
-// TestKilledWhileKeeping kills weft-cni at each system call of a DEL without an agent. In the queue is nothing, a temporary
-// file that agents pass over, or the whole DEL; the runtime is answered with success only when the whole DEL is there.
+// TestKilledWhileKeeping kills weft-cni at each system call of a DEL without an agent. In the queue is nothing, a
+// temporary file that agents pass over, or the whole DEL; the runtime is answered with success only when the whole DEL
+// is there.
 func TestKilledWhileKeeping(t *testing.T) {
 	bin := build(t)
 	if out, err := nettest.Try(nil, "strace", "-q", "-o", "/dev/null", "true"); err != nil {
@@ -50,7 +51,8 @@ func TestKilledWhileKeeping(t *testing.T) {
 // killedAt does a DEL that is killed at the k-th system call of a name, if there are so many.
 func killedAt(t *testing.T, bin, socket, name string, k int) (killed bool) {
 	t.Helper()
-	cmd := exec.Command("strace", "-f", "-q", "-o", "/dev/null", "-e", "trace="+name, "-e", fmt.Sprintf("inject=%s:signal=KILL:when=%d", name, k), bin)
+	cmd := exec.Command("strace", "-f", "-q", "-o", "/dev/null", "-e", "trace="+name, "-e",
+		fmt.Sprintf("inject=%s:signal=KILL:when=%d", name, k), bin)
 	cmd.Env = []string{"CNI_COMMAND=DEL", "CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", "CNI_PATH=/opt/cni/bin"}
 	cmd.Stdin = strings.NewReader(confFor(socket))
 	out, err := cmd.CombinedOutput()
@@ -82,7 +84,8 @@ func queued(t *testing.T, socket string) int {
 			t.Fatal(err)
 		}
 		r, err := wire.ParseRequest(b)
-		if err != nil || !strings.HasSuffix(f.Name(), wire.QueueSuffix) || r.Getenv("CNI_CONTAINERID") != "c1" || string(r.Stdin()) != confFor(socket) {
+		if err != nil || !strings.HasSuffix(f.Name(), wire.QueueSuffix) || r.Getenv("CNI_CONTAINERID") != "c1" ||
+			string(r.Stdin()) != confFor(socket) {
 			t.Errorf("%s in the queue: %v, %q", f.Name(), err, b)
 		}
 		n++
@@ -90,7 +93,8 @@ func queued(t *testing.T, socket string) int {
 	return n
 }
 
-// A DEL that cannot be kept because the file system is read-only is an error that names the place; nothing is left half done.
+// A DEL that cannot be kept because the file system is read-only is an error that names the place; nothing is left half
+// done.
 func TestQueueOnReadOnlyDisk(t *testing.T) {
 	bin := build(t)
 	dir := t.TempDir()
@@ -103,7 +107,8 @@ func TestQueueOnReadOnlyDisk(t *testing.T) {
 	}
 	socket := filepath.Join(dir, "agent.sock")
 	r := run(t, bin, confFor(socket), "CNI_COMMAND=DEL")
-	if r.exit != 1 || r.fault.Code != 5 || !strings.Contains(r.fault.Msg, wire.QueueDir(socket)) || !strings.Contains(r.fault.Msg, "read-only") {
+	if r.exit != 1 || r.fault.Code != 5 || !strings.Contains(r.fault.Msg, wire.QueueDir(socket)) ||
+		!strings.Contains(r.fault.Msg, "read-only") {
 		t.Errorf("exit %d, %s", r.exit, r.stdout)
 	}
 }

@@ -57,7 +57,8 @@ func Run(env Env) int {
 	}
 	c.socket = wire.Socket(c.conf)
 	if c.socket[0] != '/' || len(c.socket) > wire.MaxSocket {
-		return c.fail(codeConf, "socket "+c.socket+": not an absolute path of at most 102 bytes", "name the agent's socket in the key socket")
+		return c.fail(codeConf, "socket "+c.socket+": not an absolute path of at most 102 bytes",
+			"name the agent's socket in the key socket")
 	}
 	exit, out, err := c.exchange()
 	if err == nil {

@@ -23,7 +23,8 @@ import (
 func build(t testing.TB) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "weft-cni")
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", bin, "github.com/weft-net/weft/cmd/weft-cni")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", bin,
+		"github.com/weft-net/weft/cmd/weft-cni")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build weft-cni: %v\n%s", err, out)
@@ -135,7 +136,8 @@ func TestCallIsHandedOver(t *testing.T) {
 	socket := filepath.Join(dir, "agent.sock")
 	agent(t, socket, func(conn *net.UnixConn, r wire.Request, files []int) {
 		var passed, own syscall.Stat_t
-		if len(files) != 1 || syscall.Fstat(files[0], &passed) != nil || syscall.Stat("/proc/self/ns/net", &own) != nil || passed.Ino != own.Ino {
+		if len(files) != 1 || syscall.Fstat(files[0], &passed) != nil || syscall.Stat("/proc/self/ns/net", &own) != nil ||
+			passed.Ino != own.Ino {
 			_, _ = conn.Write(wire.AppendAnswer(nil, 9, []byte(`{"msg":"no namespace"}`)))
 			return
 		}

@@ -9,8 +9,8 @@
 //	                   the network namespace travels beside the first byte as a descriptor (SCM_RIGHTS)
 //	agent → weft-cni   header (12 bytes) exit code · what belongs on stdout
 //
-// A caller that waits for long sends a ping, a header alone, on a second connection. Its answer, exit code 0 and nothing
-// more, tells that the agent is busy and not away: the call came before the ping, so it has been taken.
+// A caller that waits for long sends a ping, a header alone, on a second connection. Its answer, exit code 0 and
+// nothing more, tells that the agent is busy and not away: the call came before the ping, so it has been taken.
 //
 // Numbers are big endian. Bytes are handed through: nobody here parses the configuration, but for two scalar keys that
 // weft-cni needs while the agent is away (Field).

@@ -25,15 +25,15 @@ const (
 // DefaultSocket is where the agent listens unless the configuration's key "socket" says otherwise.
 const DefaultSocket = "/run/weft/agent.sock"
 
-// MaxSocket is the length of the longest path of an agent's socket, in bytes: with the suffix of PingSocket it still fits into
-// a sockaddr_un with its NUL.
+// MaxSocket is the length of the longest path of an agent's socket, in bytes: with the suffix of PingSocket it still
+// fits into a sockaddr_un with its NUL.
 const MaxSocket = 107 - len(PingSuffix)
 
 // PingSuffix is what PingSocket adds.
 const PingSuffix = ".ping"
 
-// PingSocket is where the agent tells whether it is there: who connects is given an empty answer, unasked. It is a socket
-// of its own, so that nobody waits behind the calls.
+// PingSocket is where the agent tells whether it is there: who connects is given an empty answer, unasked. It is a
+// socket of its own, so that nobody waits behind the calls.
 func PingSocket(socket string) string { return socket + PingSuffix }
 
 // Error is a word that does not follow the protocol.

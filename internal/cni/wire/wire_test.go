@@ -25,7 +25,9 @@ func TestRequestTravels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"CNI_COMMAND": "ADD", "CNI_ARGS": "A=1;B=2", "CNI_NETNS": "", "PATH": "", "CNI": ""} {
+	for name, want := range map[string]string{
+		"CNI_COMMAND": "ADD", "CNI_ARGS": "A=1;B=2", "CNI_NETNS": "", "PATH": "", "CNI": "",
+	} {
 		if got := r.Getenv(name); got != want {
 			t.Errorf("Getenv(%s) = %q, want %q", name, got, want)
 		}
@@ -70,8 +72,9 @@ func TestAnswerTravels(t *testing.T) {
 		}
 	}
 	for want, b := range map[error][]byte{
-		ErrShort: nil, ErrMagic: []byte("weft\x01\x00\x00\x00\x00\x00\x00\x00"), ErrVersion: []byte("WEFT\x00\x00\x01\x00\x00\x00\x00\x00"),
-		ErrAnswer: []byte("WEFT\x00\x00\x00\x00\xff\x00\x00\x00"),
+		ErrShort: nil, ErrMagic: []byte("weft\x01\x00\x00\x00\x00\x00\x00\x00"),
+		ErrVersion: []byte("WEFT\x00\x00\x01\x00\x00\x00\x00\x00"),
+		ErrAnswer:  []byte("WEFT\x00\x00\x00\x00\xff\x00\x00\x00"),
 	} {
 		if _, err := ParseAnswer(b); !errors.Is(err, want) {
 			t.Errorf("%q: got %v, want %v", b, err, want)
@@ -129,7 +132,8 @@ func fieldByJSON(doc []byte, key string) (string, bool) {
 func FuzzField(f *testing.F) {
 	for _, s := range []string{
 		`{"socket":"/a","b":[1,-0.5e+3,true,null,{"socket":"x"}]}`, `{"socket":"\u00e9\ud800\\\/"}`, `{"a":01}`,
-		`{"a":1.}`, `{"a":-}`, "{\"a\":\"\xff\"}", `{"":""}`, `{"socket":"a"} x`, `{"a":tru}`, `{"socket":"\uD83D\uDE00\uD83Dx"}`,
+		`{"a":1.}`, `{"a":-}`, "{\"a\":\"\xff\"}", `{"":""}`, `{"socket":"a"} x`, `{"a":tru}`,
+		`{"socket":"\uD83D\uDE00\uD83Dx"}`,
 	} {
 		f.Add([]byte(s), "socket")
 	}

@@ -37,8 +37,8 @@ type flags struct {
 // weftProgram is the name of the program whose caller --runtime judges; it lies beside this one.
 const weftProgram = "weft"
 
-// Run runs the command line and returns the exit code. name is how the user has called it: the program's name, or a command
-// of another program that executes this one.
+// Run runs the command line and returns the exit code. name is how the user has called it: the program's name, or a
+// command of another program that executes this one.
 func Run(ctx context.Context, name string, env ui.Env) int {
 	return ui.Run(ctx, New(name, env), env)
 }
@@ -56,7 +56,8 @@ func New(name string, env ui.Env) *cobra.Command {
 			"of that list are judged as it configures them, whatever their types are. With --runtime the items of the runtime's\n" +
 			"side are judged on weft's own caller (weft cni), with recording plugins. Exits with 0 when nothing failed that the\n" +
 			"specification demands (must), and with 1 when something did.",
-		Example: "  " + name + " --bin-dir /opt/cni/bin\n  " + name + " --bin-dir /opt/cni/bin --conflist /etc/cni/net.d/10-vendor.conflist --junit report.xml",
+		Example: "  " + name + " --bin-dir /opt/cni/bin\n  " + name +
+			" --bin-dir /opt/cni/bin --conflist /etc/cni/net.d/10-vendor.conflist --junit report.xml",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return ui.UsageError(fmt.Errorf("%q: conformance has flags, no arguments", args[0]))
@@ -70,7 +71,9 @@ func New(name string, env ui.Env) *cobra.Command {
 			if len(f.markdown) > 0 {
 				for _, name := range []string{"bin-dir", "output", "conflist", "junit"} {
 					if cmd.Flags().Changed(name) {
-						return ui.UsageError(fmt.Errorf("--markdown names the directories and is the form of the output: --%s says nothing there", name))
+						return ui.UsageError(
+							fmt.Errorf("--markdown names the directories and is the form of the output: --%s says nothing there", name),
+						)
 					}
 				}
 				return f.table(cmd.Context(), env)
@@ -89,14 +92,16 @@ func New(name string, env ui.Env) *cobra.Command {
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.cfg.BinDir, "bin-dir", "", "the plugins (often /opt/cni/bin or /usr/lib/cni)")
-	fl.StringVar(&f.list, "conflist", "", "`FILE` of a configuration list (- is standard input) whose plugins are judged as it configures them")
+	fl.StringVar(&f.list, "conflist", "",
+		"`FILE` of a configuration list (- is standard input) whose plugins are judged as it configures them")
 	fl.StringVar(&f.junit, "junit", "", "also write the report to `FILE`, as CI systems read it")
 	fl.StringSliceVar(&f.cfg.Only, "only", nil, "only these plugins, separated by commas")
 	fl.IntSliceVar(&f.cfg.Items, "item", nil, "only these items of the checklist, by number")
 	fl.DurationVar(&f.cfg.Timeout, "timeout", 30*time.Second, "how long one call of a plugin may take")
 	fl.BoolVar(&f.runtime, "runtime", false, "also judge weft's own caller on the runtime's items")
 	fl.BoolVar(&f.quiet, "quiet", false, "say nothing of the progress")
-	fl.StringArrayVar(&f.markdown, "markdown", nil, "NAME=DIR, once for each vendor: print one table of all of them, in Markdown")
+	fl.StringArrayVar(&f.markdown, "markdown", nil,
+		"NAME=DIR, once for each vendor: print one table of all of them, in Markdown")
 	fl.StringVarP(&f.output, "output", "o", "text", "text or json")
 	return cmd
 }
@@ -140,7 +145,8 @@ func (f *flags) check() error {
 		}
 	}
 	if len(present) == 0 {
-		return fmt.Errorf("--bin-dir %s has none of the plugins that can be judged without --conflist: %s", f.cfg.BinDir, strings.Join(known, ", "))
+		return fmt.Errorf("--bin-dir %s has none of the plugins that can be judged without --conflist: %s", f.cfg.BinDir,
+			strings.Join(known, ", "))
 	}
 	return nil
 }
@@ -151,7 +157,10 @@ func (f *flags) args(dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"--bin-dir", dir, "--timeout", f.cfg.Timeout.String(), fmt.Sprintf("--runtime=%v", f.runtime), fmt.Sprintf("--quiet=%v", f.quiet), "-o", "json"}
+	args := []string{
+		"--bin-dir", dir, "--timeout", f.cfg.Timeout.String(), fmt.Sprintf("--runtime=%v", f.runtime),
+		fmt.Sprintf("--quiet=%v", f.quiet), "-o", "json",
+	}
 	if f.list != "" {
 		args = append(args, "--conflist", "-") // the file may be where nothing is to be seen inside
 	}

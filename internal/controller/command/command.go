@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package command is the command line of weft-controller, which runs the controller as a program of its own: beside agents that
-// have no rights to do what it does.
+// Package command is the command line of weft-controller, which runs the controller as a program of its own: beside
+// agents that have no rights to do what it does.
 package command
 
 import (
@@ -21,8 +21,8 @@ import (
 // controllerMemory is a soft limit, above which the collector works harder.
 const controllerMemory = 32 << 20 // bytes
 
-// Run runs the command line and returns the exit code. name is how the user has called it: the program's name, or a command
-// of another program that executes this one.
+// Run runs the command line and returns the exit code. name is how the user has called it: the program's name, or a
+// command of another program that executes this one.
 func Run(ctx context.Context, name string, env ui.Env) int { return ui.Run(ctx, New(name, env), env) }
 
 // New is the command line as users meet it.
@@ -55,7 +55,8 @@ themselves.`,
 			}
 			log := slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: level}))
 			return serve(cmd.Context(), serving{
-				c: c, identity: identity, version: env.Version, getenv: env.Getenv, level: level, log: log, now: time.Now, after: time.After,
+				c: c, identity: identity, version: env.Version, getenv: env.Getenv, level: level, log: log, now: time.Now,
+				after: time.After,
 				ready: func() { fmt.Fprintln(env.Stdout, "ready") },
 			})
 		},

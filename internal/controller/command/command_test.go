@@ -43,7 +43,8 @@ func TestServe(t *testing.T) {
 	ended := make(chan error, 1)
 	one := serving{
 		c: config.Config{
-			Node: "n1", Kubernetes: config.Kubernetes{Kubeconfig: s.Kubeconfig(s.URL, "")}, Metrics: config.Metrics{Address: "127.0.0.1:9120"},
+			Node: "n1", Kubernetes: config.Kubernetes{Kubeconfig: s.Kubeconfig(s.URL, "")},
+			Metrics: config.Metrics{Address: "127.0.0.1:9120"},
 			Network: config.Network{Pools: []config.Pool{{CIDR: netip.MustParsePrefix("10.77.0.0/24"), BlockSize: 28}}},
 		},
 		identity: "one", version: "test", getenv: os.Getenv, level: new(slog.LevelVar), log: slog.New(slog.DiscardHandler),
@@ -66,7 +67,8 @@ func TestServe(t *testing.T) {
 	text := ""
 	for until := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		text = metrics()
-		if strings.Contains(text, "\nweft_controller_leads 1") && strings.Contains(text, `weft_pool_addresses{pool="pool-10-77-0-0-24"} 256`) {
+		if strings.Contains(text, "\nweft_controller_leads 1") &&
+			strings.Contains(text, `weft_pool_addresses{pool="pool-10-77-0-0-24"} 256`) {
 			break
 		}
 		if time.Now().After(until) {

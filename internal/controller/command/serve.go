@@ -34,7 +34,8 @@ type serving struct {
 func serve(ctx context.Context, s serving) error {
 	k := s.c.Kubernetes
 	if !k.InCluster && k.Kubeconfig == "" {
-		return model.Faultf(model.CodeInvalidConf, "set kubernetes.inCluster or kubernetes.kubeconfig; with a directory or an etcd agents do it themselves",
+		return model.Faultf(model.CodeInvalidConf,
+			"set kubernetes.inCluster or kubernetes.kubeconfig; with a directory or an etcd agents do it themselves",
 			"the controller has no Kubernetes")
 	}
 	kube.LogTo(s.log.With("room", "client-go"))

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// addresses asks the IPAM sections of the runs' plugins: their addresses are chosen only, and the plan's promise is theirs too,
-// or promised, all in one, and taken. What is given can be given back by its owner's name alone.
+// addresses asks the IPAM sections of the runs' plugins: their addresses are chosen only, and the plan's promise is
+// theirs too, or promised, all in one, and taken. What is given can be given back by its owner's name alone.
 func (g *group) addresses(ctx context.Context) error {
 	asks := false
 	err := g.each(func(r *run) error {
@@ -33,8 +33,8 @@ func (g *group) addresses(ctx context.Context) error {
 	return g.each(func(r *run) error { return r.allocateAll(ctx) })
 }
 
-// holdable reports whether the addresses of all runs can be chosen before they are taken. A network that comes twice would
-// wait for itself, as two IPAM sections of one network would for each other.
+// holdable reports whether the addresses of all runs can be chosen before they are taken. A network that comes twice
+// would wait for itself, as two IPAM sections of one network would for each other.
 func (g *group) holdable() bool {
 	networks := map[string]bool{}
 	for _, r := range g.runs {
@@ -48,10 +48,12 @@ func (g *group) holdable() bool {
 	return true
 }
 
-// hold chooses the addresses of all runs. Everybody goes through the networks in the order of their names, so that no two
-// pods wait for each other.
+// hold chooses the addresses of all runs. Everybody goes through the networks in the order of their names, so that no
+// two pods wait for each other.
 func (g *group) hold(ctx context.Context) error {
-	byName := slices.SortedFunc(slices.Values(g.runs), func(a, b *run) int { return cmp.Compare(a.job.Request.Network, b.job.Request.Network) })
+	byName := slices.SortedFunc(slices.Values(g.runs), func(a, b *run) int {
+		return cmp.Compare(a.job.Request.Network, b.job.Request.Network)
+	})
 	for _, r := range byName {
 		if len(r.seg.types) == 0 {
 			continue
@@ -64,8 +66,8 @@ func (g *group) hold(ctx context.Context) error {
 	return nil
 }
 
-// take takes the addresses that were chosen, after their promise. That some were taken when one cannot be is no harm: all
-// were promised. An agent does it beside what follows; the function that is returned waits for it.
+// take takes the addresses that were chosen, after their promise. That some were taken when one cannot be is no harm:
+// all were promised. An agent does it beside what follows; the function that is returned waits for it.
 func (g *group) take() (func() error, error) {
 	nothing := func() error { return nil }
 	var holds []ipam.Hold
@@ -167,7 +169,8 @@ func (r *run) allocate(ctx context.Context, k int, typ string) (model.Result, er
 	return r.a.delegates.add(ctx, r.job, conf, typ, r.chain.Prev)
 }
 
-// choose has the addresses of the segment's only IPAM section named and not given yet: they and the plan are one promise then.
+// choose has the addresses of the segment's only IPAM section named and not given yet: they and the plan are one
+// promise then.
 func (r *run) choose(ctx context.Context) error {
 	act := &r.rec.Acts[r.seg.acts]
 	q, err := r.ask(r.job.Network.Plugins[act.Plugin])

@@ -32,7 +32,8 @@ func TestOnePromise(t *testing.T) {
 		t.Error(d)
 	}
 	rec, found, err := n.ledger.Get(job.Request.Key())
-	if err != nil || !found || rec.Stage != attach.Done || len(rec.Acts) != 2 || len(rec.Acts[0].IPs) != 1 || rec.Result == nil {
+	if err != nil || !found || rec.Stage != attach.Done || len(rec.Acts) != 2 || len(rec.Acts[0].IPs) != 1 ||
+		rec.Result == nil {
 		t.Errorf("record: %+v %v %v", rec, found, err)
 	}
 }

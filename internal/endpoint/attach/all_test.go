@@ -106,7 +106,8 @@ func TestAddAllFailsAnywhere(t *testing.T) {
 	links := func() string { return nettest.Run(t, nil, "ip", "-br", "link") }
 	settling := func() bool { l := links(); return strings.Count(l, "\n") > 2 || strings.Contains(l, "NO-CARRIER") }
 	for end := time.Now().Add(5 * time.Second); settling() && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond) // the kernel still takes away what the test before had, and the uplink gets its carrier
+		// the kernel still takes away what the test before had, and the uplink gets its carrier
+		time.Sleep(10 * time.Millisecond)
 	}
 	before := links()
 	errStep := errors.New("not today")
@@ -115,7 +116,8 @@ func TestAddAllFailsAnywhere(t *testing.T) {
 		cfg := n.cfg
 		seen := 0
 		cfg.Step = func(name string) error {
-			if seen++; seen > k && !strings.Contains(name, "undo") && !strings.Contains(name, "forget") && !strings.Contains(name, "shared") {
+			if seen++; seen > k && !strings.Contains(name, "undo") && !strings.Contains(name, "forget") &&
+				!strings.Contains(name, "shared") {
 				at = name
 				return errStep
 			}
@@ -166,8 +168,8 @@ func TestAddAllOneIsWrong(t *testing.T) {
 	n.unplug()
 }
 
-// foreign writes a plugin that appends its verb and interface to a file, and is refused the ADD of one interface; the file is
-// what it gives.
+// foreign writes a plugin that appends its verb and interface to a file, and is refused the ADD of one interface; the
+// file is what it gives.
 func (n *node) foreign(name, refused string) (calls string) {
 	n.t.Helper()
 	calls = n.data + "/" + name + ".all"
@@ -187,14 +189,16 @@ func read(t testing.TB, path string) string {
 	return strings.Join(strings.Split(strings.TrimSpace(string(b)), "\n"), ", ")
 }
 
-// Networks before one that fails are undone backwards, also when the caller's time is over by then; its own program is told as well.
+// Networks before one that fails are undone backwards, also when the caller's time is over by then; its own program is
+// told as well.
 func TestAddAllUndoesBackwards(t *testing.T) {
 	n := newNode(t)
 	calls := n.foreign("theirs", "net2")
 	id, ns := n.pod()
 	var jobs []attach.Job
 	for i := range 4 {
-		job := n.job(strings.Replace(n.list(`{"type":"theirs"}`), `"name":"net"`, fmt.Sprintf(`"name":"wire%d"`, i), 1), id, ns)
+		job := n.job(strings.Replace(n.list(`{"type":"theirs"}`), `"name":"net"`, fmt.Sprintf(`"name":"wire%d"`, i), 1), id,
+			ns)
 		job.Request.IfName = fmt.Sprintf("net%d", i)
 		jobs = append(jobs, job)
 	}
@@ -256,8 +260,8 @@ func TestAddAllKeepsWhatStood(t *testing.T) {
 	n.unplug()
 }
 
-// Pods that name the same networks in another order do not wait for each other for ever, nor does one that names a network
-// twice for itself.
+// Pods that name the same networks in another order do not wait for each other for ever, nor does one that names a
+// network twice for itself.
 func TestAddAllInAnyOrder(t *testing.T) {
 	nettest.Need(t, "macvlan")
 	n := newNode(t)
@@ -311,8 +315,8 @@ func (o *ordered) Hold(ctx context.Context, ask ipam.Ask) (ipam.Hold, error) {
 	return o.Allocator.Capabilities().Hold.Hold(ctx, ask)
 }
 
-// Whatever order a pod names its networks in, their directories are locked in one order: else two pods could wait for each
-// other.
+// Whatever order a pod names its networks in, their directories are locked in one order: else two pods could wait for
+// each other.
 func TestAddAllLocksInOrder(t *testing.T) {
 	nettest.Need(t, "macvlan")
 	n := newNode(t)
@@ -367,15 +371,16 @@ func BenchmarkNetworks(b *testing.B) {
 	}
 }
 
-// When networks that are done are undone because a later one fails, and that undo fails half way, they are not done any more: nobody
-// repairs what is half gone, and who starts anew undoes the rest.
+// When networks that are done are undone because a later one fails, and that undo fails half way, they are not done any
+// more: nobody repairs what is half gone, and who starts anew undoes the rest.
 func TestAddAllUndoneIsNotDone(t *testing.T) {
 	n := newNode(t)
 	n.foreign("theirs", "net1")
 	id, ns := n.pod()
 	var jobs []attach.Job
 	for i := range 2 {
-		job := n.job(strings.Replace(n.list(`{"type":"theirs"}`), `"name":"net"`, fmt.Sprintf(`"name":"wire%d"`, i), 1), id, ns)
+		job := n.job(strings.Replace(n.list(`{"type":"theirs"}`), `"name":"net"`, fmt.Sprintf(`"name":"wire%d"`, i), 1), id,
+			ns)
 		job.Request.IfName = fmt.Sprintf("net%d", i)
 		jobs = append(jobs, job)
 	}

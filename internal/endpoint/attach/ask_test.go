@@ -11,7 +11,8 @@ import (
 // TestUnproven: whose machine a pod is there for is proven where root says so, not where the pod does.
 func TestUnproven(t *testing.T) {
 	vm := model.VMRef{Namespace: "default", Name: "db"}
-	byRoot, byPod := model.Request{Args: [][2]string{{"WEFT_VM", vm.String()}}}, model.Request{Origin: &model.Origin{VM: &vm}}
+	byRoot, byPod := model.Request{Args: [][2]string{{"WEFT_VM", vm.String()}}},
+		model.Request{Origin: &model.Origin{VM: &vm}}
 	for _, c := range []struct {
 		request  model.Request
 		unproven bool

@@ -27,9 +27,9 @@ type Config struct {
 	Allocators map[string]ipam.Allocator
 	// Exec executes the plugins that are not built in.
 	Exec *foreign.Runner
-	// Reaper deletes dead links behind a DEL's answer and must be running. With it the Attacher is an agent's: the same ADD
-	// again gets the same answer, and shared objects go with their last owner. Nil: a standalone plugin's, everything is
-	// synchronous and as the reference plugins do it.
+	// Reaper deletes dead links behind a DEL's answer and must be running. With it the Attacher is an agent's: the same
+	// ADD again gets the same answer, and shared objects go with their last owner. Nil: a standalone plugin's, everything
+	// is synchronous and as the reference plugins do it.
 	Reaper *kernel.Reaper
 	// Guard, which may be nil, is told of each interface before it is made and after it has gone.
 	Guard Guard
@@ -44,15 +44,15 @@ type Config struct {
 	Step func(name string) error
 	// Repaired, which may be nil, is called with what was put back, as differences name it.
 	Repaired func(things []string)
-	// Event, which may be nil, reports to the pod's readers that something of its network went twice within ten minutes. It
-	// returns at once.
+	// Event, which may be nil, reports to the pod's readers that something of its network went twice within ten minutes.
+	// It returns at once.
 	Event func(pod model.PodRef, e model.Event)
 	// Gates, which may be nil, waits until what URLs lead to is ready.
 	Gates func(ctx context.Context, urls []string) error
 	// Node, which may be nil, tells what the cluster says of this node.
 	Node func() Node
-	// Moved, which may be nil, is told of attachments of virtual machines: when one is done or gone, and when it has begun or ended to
-	// stand by. It returns at once.
+	// Moved, which may be nil, is told of attachments of virtual machines: when one is done or gone, and when it has begun
+	// or ended to stand by. It returns at once.
 	Moved func(key model.AttachmentKey)
 	// Elsewhere, which may be nil, refuses an address that a pod brings along where another node has it.
 	Elsewhere func(ctx context.Context, addr netip.Addr, pod model.PodRef) error
@@ -60,7 +60,8 @@ type Config struct {
 	Linger time.Duration
 }
 
-// Attacher attaches containers to networks. It is safe for concurrent use. What it does its parts do; each of them says what it needs.
+// Attacher attaches containers to networks. It is safe for concurrent use. What it does its parts do; each of them says
+// what it needs.
 type Attacher struct {
 	locks *lockSet
 
@@ -90,7 +91,8 @@ func New(cfg Config) *Attacher {
 	if cfg.Linger == 0 {
 		cfg.Linger = linger
 	}
-	log, host, boot, now, agent, fail := cfg.Log.With("room", "attach"), cfg.Host, cfg.Boot, cfg.Now, cfg.Reaper != nil, failpoint(cfg.Step)
+	log, host, boot, now, agent, fail := cfg.Log.With("room", "attach"), cfg.Host, cfg.Boot, cfg.Now, cfg.Reaper != nil,
+		failpoint(cfg.Step)
 
 	// What all know: what is remembered, who waits for whom, what a configuration means.
 	records := &recordStore{memory: cfg.Memory, fail: fail}
@@ -108,23 +110,27 @@ func New(cfg Config) *Attacher {
 
 	// What is done with an attachment.
 	undoer := &undoer{
-		host: host, boot: boot, locks: locks, records: records, catalog: catalog, delegates: delegates, machines: machines, hook: hook,
+		host: host, boot: boot, locks: locks, records: records, catalog: catalog, delegates: delegates,
+		machines: machines, hook: hook,
 		agent: agent, reaper: cfg.Reaper, log: log, fail: fail,
 	}
 	queue := &releaseQueue{
-		owners: owners, cooling: cooling, locks: locks, records: records, undoer: undoer, reaper: cfg.Reaper, linger: cfg.Linger,
-		now: now, log: log, wake: make(chan struct{}, 1),
+		owners: owners, cooling: cooling, locks: locks, records: records, undoer: undoer, reaper: cfg.Reaper,
+		linger: cfg.Linger,
+		now:    now, log: log, wake: make(chan struct{}, 1),
 	}
 	repairer := &repairer{
 		host: host, boot: boot, agent: agent, namespaces: namespaces, locks: locks, records: records, machines: machines,
-		repaired: cfg.Repaired, event: cfg.Event, log: log, now: now, fail: fail, index: newObjectIndex(), queue: newRepairQueue(),
+		repaired: cfg.Repaired, event: cfg.Event, log: log, now: now, fail: fail, index: newObjectIndex(),
+		queue: newRepairQueue(),
 	}
 	records.written = []func(Record){owners.written, repairer.written}
 	records.forgotten = []func(model.AttachmentKey){owners.forgotten, unmanaged.drop, dscp.drop, repairer.forgotten}
 	return &Attacher{
 		locks: locks, unmanaged: unmanaged, dscp: dscp, queue: queue, repairer: repairer,
 		adder: &adder{
-			boot: boot, agent: agent, namespaces: namespaces, locks: locks, records: records, catalog: catalog, resolver: resolver,
+			boot: boot, agent: agent, namespaces: namespaces, locks: locks, records: records, catalog: catalog,
+			resolver:  resolver,
 			delegates: delegates, hook: hook, unmanaged: unmanaged, dscp: dscp, undoer: undoer, cooling: cooling,
 			reaper: cfg.Reaper, gates: cfg.Gates, log: log, now: now, fail: fail,
 			settler: &settler{
@@ -132,10 +138,12 @@ func New(cfg Config) *Attacher {
 			},
 		},
 		deleter: &deleter{
-			agent: agent, boot: boot, namespaces: namespaces, locks: locks, records: records, catalog: catalog, machines: machines,
+			agent: agent, boot: boot, namespaces: namespaces, locks: locks, records: records, catalog: catalog,
+			machines:  machines,
 			unmanaged: unmanaged, dscp: dscp, undoer: undoer, cooling: cooling, queue: queue, log: log, fail: fail,
 			deriver: &deriver{
-				host: host, namespaces: namespaces, catalog: catalog, resolver: resolver, delegates: delegates, undoer: undoer, log: log,
+				host: host, namespaces: namespaces, catalog: catalog, resolver: resolver, delegates: delegates,
+				undoer: undoer, log: log,
 			},
 		},
 		checker: &checker{
@@ -163,8 +171,9 @@ func (a *Attacher) Add(ctx context.Context, job Job) (model.Result, error) {
 	return results[0], nil
 }
 
-// AddAll attaches one container to one or several networks, all or none. Neighbors in the list that are built in and have
-// nothing of the node in common are planned one after the other and applied at once. failed is the job whose error it is.
+// AddAll attaches one container to one or several networks, all or none. Neighbors in the list that are built in and
+// have nothing of the node in common are planned one after the other and applied at once. failed is the job whose error
+// it is.
 func (a *Attacher) AddAll(ctx context.Context, jobs []Job) (results []model.Result, failed int, err error) {
 	return a.adder.addAll(ctx, jobs)
 }
@@ -197,8 +206,8 @@ func (a *Attacher) GC(ctx context.Context, job Job, valid []model.AttachmentKey)
 	return a.collector.gc(ctx, job, valid)
 }
 
-// Recover brings memory and kernel together when an agent starts, before it takes calls: what was not finished is undone,
-// what an earlier boot left is forgotten and its addresses are free. The reaper must be running.
+// Recover brings memory and kernel together when an agent starts, before it takes calls: what was not finished is
+// undone, what an earlier boot left is forgotten and its addresses are free. The reaper must be running.
 func (a *Attacher) Recover(ctx context.Context) (Report, error) { return a.recoverer.run(ctx) }
 
 // Leftover undoes what a killed call left, unless it is finished or gone by now. The caller holds the container's lock.
@@ -211,25 +220,28 @@ func (a *Attacher) Reconcile(ctx context.Context, c Reconciling) error {
 	return a.repairer.reconcile(ctx, c)
 }
 
-// Repair brings one finished attachment back to what its ADD has left, as far as the policy of repairs says so, and reports
-// whether it differed. An attachment that is not finished, or whose pod has gone, has no other drift than in its rules on the node.
+// Repair brings one finished attachment back to what its ADD has left, as far as the policy of repairs says so, and
+// reports whether it differed. An attachment that is not finished, or whose pod has gone, has no other drift than in
+// its rules on the node.
 func (a *Attacher) Repair(ctx context.Context, key model.AttachmentKey) (drifted bool, err error) {
 	return a.repairer.repair(ctx, key, repairWait, wholeAttachment, false)
 }
 
-// RepairRules puts back what others have taken away of the attachments' rules on the node. With slowOnly it looks only at attachments with
-// rules of the iptables programs and of firewalld, which report nothing. A second RepairRules writes nothing.
+// RepairRules puts back what others have taken away of the attachments' rules on the node. With slowOnly it looks only
+// at attachments with rules of the iptables programs and of firewalld, which report nothing. A second RepairRules
+// writes nothing.
 func (a *Attacher) RepairRules(ctx context.Context, slowOnly bool) error {
 	return a.repairer.repairAllRules(ctx, slowOnly)
 }
 
-// Activate has a finished attachment that stood by take its addresses over. Of one that has them already all of it is made sure of once
-// more.
+// Activate has a finished attachment that stood by take its addresses over. Of one that has them already all of it is
+// made sure of once more.
 func (a *Attacher) Activate(ctx context.Context, key model.AttachmentKey) error {
 	return a.switcher.activate(ctx, key)
 }
 
-// Retire has a finished attachment stand by: nothing leads to its addresses here any more. Another one has them, or is about to.
+// Retire has a finished attachment stand by: nothing leads to its addresses here any more. Another one has them, or is
+// about to.
 func (a *Attacher) Retire(ctx context.Context, key model.AttachmentKey) error {
 	return a.switcher.retire(ctx, key)
 }
@@ -239,7 +251,8 @@ func (a *Attacher) Hold(ctx context.Context, container string) (release func(), 
 	return a.locks.main.Container(ctx, container)
 }
 
-// Brought are the addresses that pods have brought along, or that lead to them, of the pods that are attached and do not stand by.
+// Brought are the addresses that pods have brought along, or that lead to them, of the pods that are attached and do
+// not stand by.
 func (a *Attacher) Brought() ([]Brought, error) { return a.unmanaged.list() }
 
 // Marked are the pods that have asked for a code point, by their links.

@@ -66,8 +66,8 @@ func (b *batch) attach(ctx context.Context, i, n int) (failed int, err error) {
 	return 0, nil
 }
 
-// attachParallel attaches the n jobs from i on at the same time: their foreign plugins are executed beside each other, their
-// built-in ones take turns. When one fails, the others are ended.
+// attachParallel attaches the n jobs from i on at the same time: their foreign plugins are executed beside each other,
+// their built-in ones take turns. When one fails, the others are ended.
 func (b *batch) attachParallel(ctx context.Context, i, n int) (failed int, err error) {
 	begun := len(b.runs)
 	if failed, err := b.begin(ctx, i, n); err != nil {
@@ -118,8 +118,9 @@ func (b *batch) keep(g *group) {
 	}
 }
 
-// undo undoes the runs from the given one on, backwards. Those that were done already are pending again before anything of
-// them goes: nobody repairs them meanwhile, and who comes after a kill, or after an undo that failed, goes on with it.
+// undo undoes the runs from the given one on, backwards. Those that were done already are pending again before anything
+// of them goes: nobody repairs them meanwhile, and who comes after a kill, or after an undo that failed, goes on with
+// it.
 func (b *batch) undo(ctx context.Context, from int) error {
 	var errs []error
 	var done []Record
@@ -165,8 +166,8 @@ func (b *batch) together(i int) int {
 	return max(n, 1)
 }
 
-// parallel is how many jobs from i on are executed at the same time: neighbors that may be and that have foreign plugins,
-// whose time is spent in waiting for programs.
+// parallel is how many jobs from i on are executed at the same time: neighbors that may be and that have foreign
+// plugins, whose time is spent in waiting for programs.
 func (b *batch) parallel(i int) int {
 	n := 0
 	for _, job := range b.jobs[i:] {

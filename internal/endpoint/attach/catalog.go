@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// catalog is what can be said of a plugin's configuration by itself: which planner and which allocator are for it, whether they find it
-// good, and what they can do beside planning and giving.
+// catalog is what can be said of a plugin's configuration by itself: which planner and which allocator are for it,
+// whether they find it good, and what they can do beside planning and giving.
 type catalog struct {
 	planners   map[string]plugin.Planner
 	allocators map[string]ipam.Allocator
@@ -36,7 +36,8 @@ func (c *catalog) validate(job Job) error {
 			err = c.checkKeeps(job.Request, conf)
 		}
 		if err != nil {
-			if last := len(job.Network.Plugins) - 1; last == 0 || last == 1 && job.Network.Plugins[last].Type == plugin.DefaultRouteType {
+			if last := len(job.Network.Plugins) - 1; last == 0 ||
+				last == 1 && job.Network.Plugins[last].Type == plugin.DefaultRouteType {
 				return err // the configuration has one plugin
 			}
 			return fmt.Errorf("network %q: plugins[%d]: %w", job.Network.Name, i, err)
@@ -92,7 +93,8 @@ func (c *catalog) checkKeeps(r model.Request, conf model.PluginConf) error {
 			return nil
 		}
 	}
-	return model.Faultf(model.CodeInvalidConf, `take them from pools (docs/ipam.md), or leave the annotation weft.dev/keep-vm-address: "true" out`,
+	return model.Faultf(model.CodeInvalidConf,
+		`take them from pools (docs/ipam.md), or leave the annotation weft.dev/keep-vm-address: "true" out`,
 		"ipam.type %q cannot keep the addresses of virtual machine %s: %s", typ, vm, why)
 }
 
@@ -109,8 +111,8 @@ func (c *catalog) decoded(p plugin.Planner, conf model.PluginConf) (*plugin.Deco
 	return d, nil
 }
 
-// input is what a planner is asked about a built-in plugin's configuration. One that cannot be planned is handed over as it stands: the
-// planner says again what is wrong with it, or goes by as much of it as is valid.
+// input is what a planner is asked about a built-in plugin's configuration. One that cannot be planned is handed over
+// as it stands: the planner says again what is wrong with it, or goes by as much of it as is valid.
 func (c *catalog) input(conf model.PluginConf, r model.Request) plugin.Input {
 	in := plugin.Input{Conf: conf, Request: r}
 	if d, err := c.decoded(c.planners[conf.Type], conf); err == nil {
@@ -180,8 +182,8 @@ func (c *catalog) wishes(r model.Request, conf model.PluginConf) (model.AddressW
 	return model.AddressWishes{}, nil
 }
 
-// plain reports whether a job can be planned beside others: everything is built in and its addresses are known before. apart
-// is one that has nothing of the node in common with others: no bridge, no table.
+// plain reports whether a job can be planned beside others: everything is built in and its addresses are known before.
+// apart is one that has nothing of the node in common with others: no bridge, no table.
 func (c *catalog) plain(job Job) (apart, plain bool) {
 	apart = true
 	if len(job.saves) > 0 {
@@ -217,8 +219,8 @@ func (c *catalog) builtinTypes(job Job) []string {
 	return types
 }
 
-// late reports whether an IPAM type is asked when the interface exists and is up: an allocator that sends packets, and every
-// foreign one, of which nobody knows what it needs.
+// late reports whether an IPAM type is asked when the interface exists and is up: an allocator that sends packets, and
+// every foreign one, of which nobody knows what it needs.
 func (c *catalog) late(typ string) bool {
 	if typ == "" {
 		return false

@@ -101,9 +101,11 @@ func TestValidateFirst(t *testing.T) {
 		words string
 	}{
 		"unknown plugin": {n.list(`{"type":"first"}`, bridge, `{"type":"nowhere"}`), `"nowhere"`},
-		"unknown IPAM":   {n.list(`{"type":"first"}`, `{"type":"bridge","ipam":{"type":"nobody"}}`), `ipam.type plugin "nobody"`},
-		"bad range":      {n.list(`{"type":"first"}`, strings.Replace(bridge, "10.8.0.0/24", "10.8.0.1/24", 1)), "10.8.0.1"},
-		"bad option":     {n.list(`{"type":"first"}`, strings.Replace(bridge, `"ipMasq"`, `"mtu":-1,"ipMasq"`, 1)), "mtu"},
+		"unknown IPAM": {
+			n.list(`{"type":"first"}`, `{"type":"bridge","ipam":{"type":"nobody"}}`), `ipam.type plugin "nobody"`,
+		},
+		"bad range":  {n.list(`{"type":"first"}`, strings.Replace(bridge, "10.8.0.0/24", "10.8.0.1/24", 1)), "10.8.0.1"},
+		"bad option": {n.list(`{"type":"first"}`, strings.Replace(bridge, `"ipMasq"`, `"mtu":-1,"ipMasq"`, 1)), "mtu"},
 	} {
 		id, ns := n.pod()
 		job := n.job(tt.conf, id, ns)
@@ -126,7 +128,10 @@ func TestValidateFirst(t *testing.T) {
 // Addresses of a foreign IPAM plugin are used, and given back by DEL and by a failed ADD.
 func TestForeignIPAM(t *testing.T) {
 	n := newNode(t)
-	n.plugin("pool", `[ "$CNI_COMMAND" = ADD ] && echo '{"cniVersion":"1.1.0","ips":[{"address":"10.8.0.7/24","gateway":"10.8.0.1"}]}'; exit 0`)
+	n.plugin(
+		"pool",
+		`[ "$CNI_COMMAND" = ADD ] && echo '{"cniVersion":"1.1.0","ips":[{"address":"10.8.0.7/24","gateway":"10.8.0.1"}]}'; exit 0`,
+	)
 	conf := n.list(`{"type":"bridge","bridge":"abr0","isGateway":true,"ipam":{"type":"pool"}}`)
 	id, ns := n.pod()
 	job := n.job(conf, id, ns)
@@ -236,8 +241,8 @@ func TestGC(t *testing.T) {
 	n.clean("GC without any valid attachment")
 }
 
-// A hundred attachments are collected in about the time of one, with records and without: one after the other took 3 s on a
-// quiet machine. One that is busy has several tries.
+// A hundred attachments are collected in about the time of one, with records and without: one after the other took 3 s
+// on a quiet machine. One that is busy has several tries.
 func TestGCOfMany(t *testing.T) {
 	n := newNode(t)
 	for _, recorded := range []bool{true, false} {

@@ -75,14 +75,17 @@ func (c *checker) check(ctx context.Context, job Job) error {
 		return err
 	}
 	if len(diff) > 0 {
-		return model.Faultf(model.CodeDiffers, "DEL the attachment and ADD it again", "network %q, container %s, interface %s: %s",
+		return model.Faultf(model.CodeDiffers, "DEL the attachment and ADD it again",
+			"network %q, container %s, interface %s: %s",
 			job.Request.Network, job.Request.ContainerID, job.Request.IfName, strings.Join(diff, "; "))
 	}
 	return c.checkPlugins(ctx, job, prev, rec.Standby)
 }
 
 // checkRecord compares the kernel and the caller's result with the record.
-func (c *checker) checkRecord(ctx context.Context, rec Record, prev *model.Result, spaces kernel.Spaces) ([]string, error) {
+func (c *checker) checkRecord(
+	ctx context.Context, rec Record, prev *model.Result, spaces kernel.Spaces,
+) ([]string, error) {
 	want, err := expected(ctx, c.agent, rec, prev, spaces)
 	if err != nil {
 		return nil, err
@@ -137,7 +140,8 @@ func (c *checker) checkPlugins(ctx context.Context, job Job, prev *model.Result,
 	return nil
 }
 
-// checkConf compares the container with what its configuration says, when nothing is recorded, and adds to what differs.
+// checkConf compares the container with what its configuration says, when nothing is recorded, and adds to what
+// differs.
 func (c *checker) checkConf(ctx context.Context, job Job, spaces kernel.Spaces, diff []string) ([]string, error) {
 	for _, conf := range job.Network.Plugins {
 		p := c.catalog.can(conf).Check

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// checkResult compares node and container with the caller's result, when nothing is recorded: an attachment that the reference
-// plugin made.
+// checkResult compares node and container with the caller's result, when nothing is recorded: an attachment that the
+// reference plugin made.
 func checkResult(ctx context.Context, job Job, spaces kernel.Spaces) ([]string, error) {
 	if job.Prev == nil {
 		return nil, model.Faultf(model.CodeInvalidConf, "CHECK needs the result of the ADD", "prevResult is missing")

@@ -54,7 +54,9 @@ func (r *run) plan(ctx context.Context) error {
 		r.chain.Fragment = sum(owner, done, segment)
 		r.chain.Prev = &step.Result
 	}
-	act := Act{Kind: ActApply, Plugin: r.seg.from, Fragment: &segment, Fresh: fresh(segment, answers), Files: files, Guests: guests}
+	act := Act{
+		Kind: ActApply, Plugin: r.seg.from, Fragment: &segment, Fresh: fresh(segment, answers), Files: files, Guests: guests,
+	}
 	act.keep(restore)
 	r.withhold(&act)
 	r.rec.Acts, r.rec.Result = append(r.rec.Acts, act), r.chain.Prev

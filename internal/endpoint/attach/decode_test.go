@@ -12,7 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// decodeCounter is a planner that counts how often it reads a configuration, and how often it is asked by one that nobody has read for it.
+// decodeCounter is a planner that counts how often it reads a configuration, and how often it is asked by one that
+// nobody has read for it.
 type decodeCounter struct {
 	plugin.Planner
 	decodes, undecoded *atomic.Int32
@@ -39,7 +40,8 @@ func (c decodeCounter) note(in plugin.Input) {
 	}
 }
 
-// Each element of a list is decoded once, however often its planner is asked about it, and once for all the calls that have it.
+// Each element of a list is decoded once, however often its planner is asked about it, and once for all the calls that
+// have it.
 func TestConfigurationIsDecodedOnce(t *testing.T) {
 	n := newNode(t)
 	var decodes, undecoded atomic.Int32
@@ -49,7 +51,8 @@ func TestConfigurationIsDecodedOnce(t *testing.T) {
 	}
 	n.Attacher = attach.New(n.cfg)
 	const elements = 3
-	list := n.list(bridge, `{"type":"tuning","mtu":1400}`, `{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":8088,"containerPort":80,"protocol":"tcp"}]}}`)
+	list := n.list(bridge, `{"type":"tuning","mtu":1400}`,
+		`{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":8088,"containerPort":80,"protocol":"tcp"}]}}`)
 	id, ns := n.pod()
 	job := n.job(list, id, ns)
 	result := n.add(job)

@@ -32,9 +32,10 @@ type deleter struct {
 	fail       failpoint
 }
 
-// delAll undoes one or several attachments of one container; the errors are those of the jobs. What AddAll plans together is
-// taken from the kernel together: each link that goes by itself makes the kernel wait, and eight that go at once make it
-// wait as long as one. What cannot be undone together is undone by itself, whatever happens with the others.
+// delAll undoes one or several attachments of one container; the errors are those of the jobs. What AddAll plans
+// together is taken from the kernel together: each link that goes by itself makes the kernel wait, and eight that go at
+// once make it wait as long as one. What cannot be undone together is undone by itself, whatever happens with the
+// others.
 func (d *deleter) delAll(ctx context.Context, jobs []Job) []error {
 	errs := make([]error, len(jobs))
 	if len(jobs) == 0 {
@@ -47,7 +48,8 @@ func (d *deleter) delAll(ctx context.Context, jobs []Job) []error {
 			return fill(errs, err)
 		}
 	}
-	// A turn for each: a foreign plugin may take long, and who buries what is gone waits for the turn no longer than a limit.
+	// A turn for each: a foreign plugin may take long, and who buries what is gone waits for the turn no longer than a
+	// limit.
 	for i, job := range jobs {
 		if !done[job.Request.Key()] {
 			errs[i] = d.inTurn(ctx, job, func() error { return d.del(ctx, job) })
@@ -132,8 +134,9 @@ func (d *deleter) delTogether(ctx context.Context, jobs []Job) map[model.Attachm
 	return done
 }
 
-// releasable are the records of several jobs that can be undone together: of one namespace, finished, all built in, without
-// anything that was there before and comes back, and with at most one that has something of the node in common with others.
+// releasable are the records of several jobs that can be undone together: of one namespace, finished, all built in,
+// without anything that was there before and comes back, and with at most one that has something of the node in common
+// with others.
 func (d *deleter) releasable(jobs []Job) []Record {
 	var records []Record
 	own := 0
@@ -158,7 +161,8 @@ func (d *deleter) releasable(jobs []Job) []Record {
 	return records
 }
 
-// plainActs reports whether a record's acts are addresses first and then what they were for, which nothing was changed for.
+// plainActs reports whether a record's acts are addresses first and then what they were for, which nothing was changed
+// for.
 func plainActs(rec Record) bool {
 	applied := false
 	for _, act := range rec.Acts {
@@ -179,8 +183,8 @@ func plainActs(rec Record) bool {
 	return applied
 }
 
-// release undoes finished attachments: as a DEL, that is fast where a reaper runs, and what several of them applied goes in one
-// pass over the kernel. The errors are those of the records.
+// release undoes finished attachments: as a DEL, that is fast where a reaper runs, and what several of them applied
+// goes in one pass over the kernel. The errors are those of the records.
 func (d *deleter) release(ctx context.Context, spaces kernel.Spaces, records ...Record) []error {
 	errs := make([]error, len(records))
 	if err := d.releasing(records); err != nil {
@@ -278,8 +282,8 @@ func addressActs(acts []Act) []Act {
 	return out
 }
 
-// tidyTables takes tables without elements, when nobody else is busy: who is will do it. Errors do not matter to the DEL
-// that is done.
+// tidyTables takes tables without elements, when nobody else is busy: who is will do it. Errors do not matter to the
+// DEL that is done.
 func (d *deleter) tidyTables(ctx context.Context, tables []state.Table) {
 	if len(tables) == 0 {
 		return

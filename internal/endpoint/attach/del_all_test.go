@@ -125,7 +125,8 @@ func TestDelAllFreesBroughtAddresses(t *testing.T) {
 	let := sync.OnceFunc(func() { close(held) })
 	defer let()
 	first := n.saying(calicoOpen, "web-0", brings, `["10.8.0.60"]`)
-	second := n.job(strings.Replace(n.list(beside), `"name":"net"`, `"name":"wire"`, 1), first.Request.ContainerID, first.Netns)
+	second := n.job(strings.Replace(n.list(beside), `"name":"net"`, `"name":"wire"`, 1),
+		first.Request.ContainerID, first.Netns)
 	second.Request.IfName = "net1"
 	jobs := []attach.Job{first, second}
 	if _, _, err := n.AddAll(t.Context(), jobs); err != nil {

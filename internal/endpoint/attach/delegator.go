@@ -23,7 +23,9 @@ func (d *delegator) find(typ string, path []string) error {
 }
 
 // add has a plugin do its ADD behind those whose result is given.
-func (d *delegator) add(ctx context.Context, job Job, conf model.PluginConf, typ string, prev *model.Result) (model.Result, error) {
+func (d *delegator) add(
+	ctx context.Context, job Job, conf model.PluginConf, typ string, prev *model.Result,
+) (model.Result, error) {
 	stdin, err := cni.WithPrev(conf, job.Network.CNIVersion, prev)
 	if err != nil {
 		return model.Result{}, err
@@ -40,7 +42,9 @@ func (d *delegator) add(ctx context.Context, job Job, conf model.PluginConf, typ
 }
 
 // del executes the DEL of a plugin with the last result known.
-func (d *delegator) del(ctx context.Context, n model.Network, r model.Request, conf model.PluginConf, typ string, prev *model.Result) error {
+func (d *delegator) del(
+	ctx context.Context, n model.Network, r model.Request, conf model.PluginConf, typ string, prev *model.Result,
+) error {
 	if !cni.AtLeast(n.CNIVersion, "0.4.0") {
 		prev = nil
 	}
@@ -62,7 +66,9 @@ func (d *delegator) status(ctx context.Context, job Job, conf model.PluginConf, 
 }
 
 // gc hands the list of valid attachments to a plugin.
-func (d *delegator) gc(ctx context.Context, job Job, conf model.PluginConf, typ string, valid []model.AttachmentKey) error {
+func (d *delegator) gc(
+	ctx context.Context, job Job, conf model.PluginConf, typ string, valid []model.AttachmentKey,
+) error {
 	if !cni.AtLeast(job.Network.CNIVersion, "1.1.0") {
 		return nil
 	}
@@ -75,7 +81,10 @@ func (d *delegator) gc(ctx context.Context, job Job, conf model.PluginConf, typ 
 }
 
 // run executes a verb that answers nothing.
-func (d *delegator) run(ctx context.Context, verb string, n model.Network, r model.Request, conf model.PluginConf, typ string, prev *model.Result) error {
+func (d *delegator) run(
+	ctx context.Context, verb string, n model.Network, r model.Request, conf model.PluginConf, typ string,
+	prev *model.Result,
+) error {
 	stdin, err := cni.WithPrev(conf, n.CNIVersion, prev)
 	if err != nil {
 		return err

@@ -26,8 +26,8 @@ type deriver struct {
 	log        *slog.Logger
 }
 
-// derive undoes an attachment that nothing is recorded of: what the configuration and the marks lead to. It goes on after
-// an error.
+// derive undoes an attachment that nothing is recorded of: what the configuration and the marks lead to. It goes on
+// after an error.
 func (v *deriver) derive(ctx context.Context, job Job) error {
 	var errs []error
 	whole := false // a list that does not make the interface is a part of one, and the interface another part's
@@ -39,7 +39,8 @@ func (v *deriver) derive(ctx context.Context, job Job) error {
 		}
 		typ, err := v.catalog.ipamType(conf)
 		if err != nil {
-			v.log.Warn("no address is released: the ipam section is not valid", "network", job.Network.Name, "plugin", conf.Type, "err", err)
+			v.log.Warn("no address is released: the ipam section is not valid", "network", job.Network.Name,
+				"plugin", conf.Type, "err", err)
 		}
 		if v.catalog.late(typ) { // it may need the interface to give the addresses back
 			errs = append(errs, v.releaseAddresses(ctx, job, conf, typ))
@@ -54,9 +55,12 @@ func (v *deriver) derive(ctx context.Context, job Job) error {
 		}
 	}
 	key := job.Request.Key()
-	errs = append(errs, leftover.Take(ctx, v.host, v.catalog.builtinTypes(job), leftover.Scope{Network: key.Network, Key: &key}))
+	errs = append(errs,
+		leftover.Take(ctx, v.host, v.catalog.builtinTypes(job), leftover.Scope{Network: key.Network, Key: &key}))
 	mark := plugin.Mark(key)
-	return errors.Join(append(errs, v.undoer.removeMarked(ctx, whole, func(m string) bool { return sameMark(m, mark) }))...)
+	return errors.Join(
+		append(errs, v.undoer.removeMarked(ctx, whole, func(m string) bool { return sameMark(m, mark) }))...,
+	)
 }
 
 func (v *deriver) releaseAddresses(ctx context.Context, job Job, conf model.PluginConf, typ string) error {
@@ -91,7 +95,9 @@ func (v *deriver) takeInterface(ctx context.Context, job Job) error {
 		return err
 	}
 	link := state.Link{Name: job.Request.IfName, Kind: kind}
-	return spaces.Remove(ctx, state.Fragment{Owner: plugin.Owner(job.Request.Key()), Pod: state.Space{Links: []state.Link{link}}})
+	return spaces.Remove(ctx, state.Fragment{
+		Owner: plugin.Owner(job.Request.Key()), Pod: state.Space{Links: []state.Link{link}},
+	})
 }
 
 // traces undoes what the reference plugin did, as far as its traces tell: also when the container's namespace has gone.
@@ -129,23 +135,24 @@ func (v *deriver) traces(ctx context.Context, job Job, conf model.PluginConf) er
 // refused, there is nothing to be found, and what the other plugins of the list made is taken away all the same.
 func (v *deriver) deriveSaved(ctx context.Context, job Job) error {
 	var files []plugin.File
-	job, err := v.resolver.replace(v.resolver.withAny(job), func(job *Job, conf model.PluginConf) (model.PluginConf, error) {
-		d, path, err := saved(conf, job.Request)
-		if path != "" {
-			files = append(files, plugin.File{Path: path})
-			return d, nil
-		}
-		if err == nil {
-			if d, err = delegate(conf); err != nil {
-				d, err = plugin.Flannel{}.Delegate(conf, plugin.FlannelNode{})
+	job, err := v.resolver.replace(v.resolver.withAny(job),
+		func(job *Job, conf model.PluginConf) (model.PluginConf, error) {
+			d, path, err := saved(conf, job.Request)
+			if path != "" {
+				files = append(files, plugin.File{Path: path})
+				return d, nil
 			}
-		}
-		if err != nil {
-			v.log.Warn("no delegate to detach", "network", job.Network.Name, "err", err)
-			return conf, nil
-		}
-		return d, nil
-	})
+			if err == nil {
+				if d, err = delegate(conf); err != nil {
+					d, err = plugin.Flannel{}.Delegate(conf, plugin.FlannelNode{})
+				}
+			}
+			if err != nil {
+				v.log.Warn("no delegate to detach", "network", job.Network.Name, "err", err)
+				return conf, nil
+			}
+			return d, nil
+		})
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestOlderIPTablesUnread: beside iptables of the older kind that no program of the node reads, containers are attached, and the log
-// warns once, with the way out.
+// TestOlderIPTablesUnread: beside iptables of the older kind that no program of the node reads, containers are
+// attached, and the log warns once, with the way out.
 func TestOlderIPTablesUnread(t *testing.T) {
 	if out, err := nettest.Try(nil, "iptables-legacy", "-S"); err != nil {
 		nettest.Without(t, "iptables-legacy: "+out)
@@ -40,7 +40,8 @@ func TestOlderIPTablesUnread(t *testing.T) {
 			t.Errorf("DEL: %v", err)
 		}
 	}
-	if out := log.String(); strings.Count(out, "no program on the node reads it") != 1 || !strings.Contains(out, "install iptables-legacy") {
+	if out := log.String(); strings.Count(out, "no program on the node reads it") != 1 ||
+		!strings.Contains(out, "install iptables-legacy") {
 		t.Errorf("the log says:\n%s", out)
 	}
 	n.clean("after DEL")

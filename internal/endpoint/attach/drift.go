@@ -41,9 +41,10 @@ type decision struct {
 	report bool
 }
 
-// decide is the policy of repairs. On the node everything that weft made is put back, each time. In a pod the same holds for
-// a guest's joins and for weft's own rules, which fail closed; what else is missing is put back once in driftWindow, and what
-// differs is left: the pod's own processes may want it so. What cannot be put back is left everywhere.
+// decide is the policy of repairs. On the node everything that weft made is put back, each time. In a pod the same
+// holds for a guest's joins and for weft's own rules, which fail closed; what else is missing is put back once in
+// driftWindow, and what differs is left: the pod's own processes may want it so. What cannot be put back is left
+// everywhere.
 func decide(d state.Difference, can bool, past driftPast, now time.Time) decision {
 	recurs := !past.repaired.IsZero() && now.Sub(past.repaired) < driftWindow
 	ours := d.Space == state.Host || kindOf(d) == "join" || kindOf(d) == "nft"
@@ -62,8 +63,8 @@ func decide(d state.Difference, can bool, past driftPast, now time.Time) decisio
 	return decision{repair: true, report: true}
 }
 
-// missing reports whether something is not there, or is switched off, rather than being another thing. A setting always has a
-// value, so that one which differs is one that is missing.
+// missing reports whether something is not there, or is switched off, rather than being another thing. A setting always
+// has a value, so that one which differs is one that is missing.
 func missing(d state.Difference) bool {
 	switch kindOf(d) {
 	case "sysctl":
@@ -123,7 +124,8 @@ func (d *drifts) note(key model.AttachmentKey, of state.Difference, c decision, 
 	d.of[key][k] = d.of[key][k].after(c, now)
 }
 
-// settle forgets what was left and is as planned again, and repairs that are too long ago to matter. found is all that differs.
+// settle forgets what was left and is as planned again, and repairs that are too long ago to matter. found is all that
+// differs.
 func (d *drifts) settle(key model.AttachmentKey, found []state.Difference, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -27,30 +27,65 @@ func TestDecide(t *testing.T) {
 		past driftPast
 		want decision
 	}{
-		"node, missing":                {d: node(route, ""), want: decision{repair: true, report: true}},
-		"node, differs":                {d: node(route, "route 10.8.0.2/32 dev b"), want: decision{repair: true, report: true}},
-		"node, again":                  {d: node(route, ""), past: ago(time.Minute), want: decision{repair: true, recurs: true, report: true}},
-		"node, again and again":        {d: node(route, ""), past: known(ago(time.Minute)), want: decision{repair: true, recurs: true}},
-		"node, long after":             {d: node(route, ""), past: known(ago(10 * time.Minute)), want: decision{repair: true, report: true}},
-		"node, impossible":             {d: node(link, ""), not: true, want: decision{report: true}},
-		"node, impossible yet":         {d: node(link, ""), not: true, past: driftPast{left: true}, want: decision{}},
-		"pod, missing":                 {d: pod(route, ""), want: decision{repair: true, report: true}},
-		"pod, missing again":           {d: pod(route, ""), past: ago(9 * time.Minute), want: decision{recurs: true, report: true}},
-		"pod, missing long after":      {d: pod(route, ""), past: ago(11 * time.Minute), want: decision{repair: true, report: true}},
-		"pod, left before":             {d: pod(route, ""), past: driftPast{repaired: now.Add(-time.Hour), left: true}, want: decision{}},
-		"pod, differs":                 {d: pod(route, "route 10.8.0.2/32 dev b"), want: decision{report: true}},
-		"pod, differs yet":             {d: pod(route, "route 10.8.0.2/32 dev b"), past: driftPast{left: true}, want: decision{}},
-		"pod, further":                 {d: pod("no route 10.8.0.2/32 dev a", "route 10.8.0.2/32 dev a"), want: decision{report: true}},
-		"pod, link down":               {d: pod(link, "link eth0 kind veth mtu 1500 up off"), want: decision{repair: true, report: true}},
-		"pod, link down, own MTU":      {d: pod(link, "link eth0 kind veth mtu 1400 up off"), want: decision{repair: true, report: true}},
-		"pod, own MTU":                 {d: pod(link, "link eth0 kind veth mtu 1400 up on"), want: decision{report: true}},
-		"pod, own MAC":                 {d: pod("link eth0 mac 02:00:00:00:00:01 up on", "link eth0 mac 02:00:00:00:00:02 up on"), want: decision{report: true}},
-		"pod, setting":                 {d: pod("sysctl net/ipv4/ip_forward = 1", "0"), want: decision{repair: true, report: true}},
-		"pod, setting again":           {d: pod("sysctl net/ipv4/ip_forward = 1", "0"), past: ago(time.Second), want: decision{recurs: true, report: true}},
-		"pod, weft's rules":            {d: pod("nft table inet weft", ""), want: decision{repair: true, report: true}},
-		"pod, weft's rules again":      {d: pod("nft table inet weft", ""), past: ago(time.Second), want: decision{repair: true, recurs: true, report: true}},
-		"pod, a guest's join, often":   {d: pod("join tap0 eth0", ""), past: known(ago(time.Second)), want: decision{repair: true, recurs: true}},
-		"pod, a guest's join, another": {d: pod("join tap0 eth0", "join tap0 eth0 how mirred"), want: decision{repair: true, report: true}},
+		"node, missing": {d: node(route, ""), want: decision{repair: true, report: true}},
+		"node, differs": {
+			d: node(route, "route 10.8.0.2/32 dev b"), want: decision{repair: true, report: true},
+		},
+		"node, again": {
+			d: node(route, ""), past: ago(time.Minute), want: decision{repair: true, recurs: true, report: true},
+		},
+		"node, again and again": {
+			d: node(route, ""), past: known(ago(time.Minute)), want: decision{repair: true, recurs: true},
+		},
+		"node, long after": {
+			d: node(route, ""), past: known(ago(10 * time.Minute)), want: decision{repair: true, report: true},
+		},
+		"node, impossible":     {d: node(link, ""), not: true, want: decision{report: true}},
+		"node, impossible yet": {d: node(link, ""), not: true, past: driftPast{left: true}, want: decision{}},
+		"pod, missing":         {d: pod(route, ""), want: decision{repair: true, report: true}},
+		"pod, missing again": {
+			d: pod(route, ""), past: ago(9 * time.Minute), want: decision{recurs: true, report: true},
+		},
+		"pod, missing long after": {
+			d: pod(route, ""), past: ago(11 * time.Minute), want: decision{repair: true, report: true},
+		},
+		"pod, left before": {
+			d: pod(route, ""), past: driftPast{repaired: now.Add(-time.Hour), left: true}, want: decision{},
+		},
+		"pod, differs": {d: pod(route, "route 10.8.0.2/32 dev b"), want: decision{report: true}},
+		"pod, differs yet": {
+			d: pod(route, "route 10.8.0.2/32 dev b"), past: driftPast{left: true}, want: decision{},
+		},
+		"pod, further": {
+			d: pod("no route 10.8.0.2/32 dev a", "route 10.8.0.2/32 dev a"), want: decision{report: true},
+		},
+		"pod, link down": {
+			d: pod(link, "link eth0 kind veth mtu 1500 up off"), want: decision{repair: true, report: true},
+		},
+		"pod, link down, own MTU": {
+			d: pod(link, "link eth0 kind veth mtu 1400 up off"), want: decision{repair: true, report: true},
+		},
+		"pod, own MTU": {d: pod(link, "link eth0 kind veth mtu 1400 up on"), want: decision{report: true}},
+		"pod, own MAC": {
+			d:    pod("link eth0 mac 02:00:00:00:00:01 up on", "link eth0 mac 02:00:00:00:00:02 up on"),
+			want: decision{report: true},
+		},
+		"pod, setting": {
+			d: pod("sysctl net/ipv4/ip_forward = 1", "0"), want: decision{repair: true, report: true},
+		},
+		"pod, setting again": {
+			d: pod("sysctl net/ipv4/ip_forward = 1", "0"), past: ago(time.Second), want: decision{recurs: true, report: true},
+		},
+		"pod, weft's rules": {d: pod("nft table inet weft", ""), want: decision{repair: true, report: true}},
+		"pod, weft's rules again": {
+			d: pod("nft table inet weft", ""), past: ago(time.Second), want: decision{repair: true, recurs: true, report: true},
+		},
+		"pod, a guest's join, often": {
+			d: pod("join tap0 eth0", ""), past: known(ago(time.Second)), want: decision{repair: true, recurs: true},
+		},
+		"pod, a guest's join, another": {
+			d: pod("join tap0 eth0", "join tap0 eth0 how mirred"), want: decision{repair: true, report: true},
+		},
 	} {
 		if got := decide(c.d, !c.not, c.past, now); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)

@@ -10,7 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Marked is a pod whose packets to the outside of the cluster bear a code point (RFC 2474), by the node's end of its interface.
+// Marked is a pod whose packets to the outside of the cluster bear a code point (RFC 2474), by the node's end of its
+// interface.
 type Marked struct {
 	Link string
 	DSCP uint8

@@ -11,17 +11,20 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// expected is the record's fragment, less what plugins behind the planned ones may have changed: where others follow, the
-// container's links have the MAC that the result says, any MTU, and any settings (tuning is such a plugin), and their
-// routes may be in another table (sbr, vrf). What a plugin says of a link that it does not make is what it is there for,
-// and stays.
-func expected(ctx context.Context, agent bool, rec Record, prev *model.Result, spaces kernel.Spaces) (state.Fragment, error) {
+// expected is the record's fragment, less what plugins behind the planned ones may have changed: where others follow,
+// the container's links have the MAC that the result says, any MTU, and any settings (tuning is such a plugin), and
+// their routes may be in another table (sbr, vrf). What a plugin says of a link that it does not make is what it is
+// there for, and stays.
+func expected(
+	ctx context.Context, agent bool, rec Record, prev *model.Result, spaces kernel.Spaces,
+) (state.Fragment, error) {
 	f := rec.Fragment()
 	others := !agent
 	for _, act := range rec.Acts {
 		others = others || act.Kind == ActExec
 	}
-	if made := func(l state.Link) bool { return l.Kind != "" || l.From != nil }; !others || !slices.ContainsFunc(f.Pod.Links, made) {
+	if made := func(l state.Link) bool { return l.Kind != "" || l.From != nil }; !others ||
+		!slices.ContainsFunc(f.Pod.Links, made) {
 		return f, nil
 	}
 	links := slices.Clone(f.Pod.Links)
@@ -46,7 +49,8 @@ func expected(ctx context.Context, agent bool, rec Record, prev *model.Result, s
 func notMoved(ctx context.Context, routes []state.Route, spaces kernel.Spaces) ([]state.Route, error) {
 	var queries []state.Query
 	for _, r := range routes {
-		if q := (state.Query{Space: state.Pod, Routes: r.Link}); r.Table == 0 && r.Link != "" && !slices.Contains(queries, q) {
+		if q := (state.Query{Space: state.Pod, Routes: r.Link}); r.Table == 0 && r.Link != "" &&
+			!slices.Contains(queries, q) {
 			queries = append(queries, q)
 		}
 	}

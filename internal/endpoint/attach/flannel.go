@@ -18,8 +18,8 @@ import (
 // A plugin of type flannel stands for another one. Before anything is done for a job, that one is put in its place: the
 // rest of the room plans, records and undoes the delegate, and never sees flannel.
 //
-// As the reference plugin does, the delegate is written down under the container's name, so that the DEL of one undoes the
-// ADD of the other.
+// As the reference plugin does, the delegate is written down under the container's name, so that the DEL of one undoes
+// the ADD of the other.
 
 // hasDelegates reports whether a job has a plugin that stands for another one.
 func (r *resolver) hasDelegates(job Job) bool {
@@ -32,7 +32,9 @@ func (r *resolver) delegates(conf model.PluginConf) bool {
 }
 
 // replace gives a job with what replace says for each plugin that stands for another one.
-func (r *resolver) replace(job Job, replace func(job *Job, conf model.PluginConf) (model.PluginConf, error)) (Job, error) {
+func (r *resolver) replace(
+	job Job, replace func(job *Job, conf model.PluginConf) (model.PluginConf, error),
+) (Job, error) {
 	if !r.hasDelegates(job) {
 		return job, nil
 	}
@@ -130,9 +132,11 @@ func delegate(conf model.PluginConf) (model.PluginConf, error) {
 	}
 	switch {
 	case errors.Is(err, flannel.ErrIncomplete):
-		return conf, model.Faultf(model.CodeTryAgain, "perhaps flanneld is just writing it", "plugin flannel: subnetFile %s: %w", path, err)
+		return conf, model.Faultf(model.CodeTryAgain, "perhaps flanneld is just writing it",
+			"plugin flannel: subnetFile %s: %w", path, err)
 	case err != nil:
-		return conf, model.Faultf(model.CodeInvalidConf, "flanneld writes it anew when it starts", "plugin flannel: subnetFile %s: %w", path, err)
+		return conf, model.Faultf(model.CodeInvalidConf, "flanneld writes it anew when it starts",
+			"plugin flannel: subnetFile %s: %w", path, err)
 	}
 	node := plugin.FlannelNode{Networks: env.Networks, MTU: env.MTU, IPMasq: env.IPMasq}
 	if env.Subnet.IsValid() {
@@ -144,8 +148,8 @@ func delegate(conf model.PluginConf) (model.PluginConf, error) {
 	return plugin.Flannel{}.Delegate(conf, node)
 }
 
-// saved is the delegate that is written down for a container, of this network; its type is empty when there is none. A file
-// that cannot be understood is none.
+// saved is the delegate that is written down for a container, of this network; its type is empty when there is none. A
+// file that cannot be understood is none.
 func saved(conf model.PluginConf, r model.Request) (d model.PluginConf, path string, err error) {
 	paths, err := plugin.Flannel{}.Saved(conf, r)
 	if err != nil {
@@ -174,8 +178,8 @@ func readSaved(path, network string) (d model.PluginConf, ok bool) {
 	return model.PluginConf{Type: c.Type, Raw: text}, true
 }
 
-// saveAct is the writing down of a run's delegates. What stands in the reference plugin's place is another network's of the same
-// container: that plugin would write over it.
+// saveAct is the writing down of a run's delegates. What stands in the reference plugin's place is another network's of
+// the same container: that plugin would write over it.
 func (r *run) saveAct() Act {
 	act := Act{Kind: ActSave}
 	for _, s := range r.job.saves {

@@ -36,7 +36,8 @@ func (n *node) saved() string {
 	return strings.Join(names, " ")
 }
 
-// kube-flannel's list in an agent: the delegate is planned with what stands behind it, recorded, and undone by the record.
+// kube-flannel's list in an agent: the delegate is planned with what stands behind it, recorded, and undone by the
+// record.
 func TestFlannel(t *testing.T) {
 	n := newNode(t)
 	n.lease(lease)
@@ -77,7 +78,8 @@ func TestFlannel(t *testing.T) {
 	}
 	_, err := n.Add(t.Context(), second)
 	wantCode(t, "ADD without a lease", err, model.CodeTryAgain, "subnet.env is not there yet")
-	wantCode(t, "STATUS without a lease", n.Status(t.Context(), job), model.CodeNotAvailable, "subnet.env is not there yet")
+	wantCode(t, "STATUS without a lease", n.Status(t.Context(), job), model.CodeNotAvailable,
+		"subnet.env is not there yet")
 	if err := n.Del(t.Context(), job); err != nil {
 		t.Error(err)
 	}
@@ -87,8 +89,8 @@ func TestFlannel(t *testing.T) {
 	n.clean("DEL")
 }
 
-// What the original plugin attached before there was an agent: its DEL goes by what it wrote down, whatever became of the
-// lease since.
+// What the original plugin attached before there was an agent: its DEL goes by what it wrote down, whatever became of
+// the lease since.
 func TestFlannelOfTheOriginal(t *testing.T) {
 	n := newNode(t)
 	n.lease(lease)
@@ -127,7 +129,10 @@ func TestFlannelFailsAnywhere(t *testing.T) {
 		}
 		id, ns := n.pod()
 		job := n.job(n.list(flannelPlugin, portmapPlugin), id, ns)
-		other := n.job(strings.NewReplacer(`"name":"net"`, `"name":"more"`, "abr0", "abr1", `"isDefaultGateway"`, `"isGateway"`).Replace(n.list(flannelPlugin)), id, ns)
+		other := n.job(
+			strings.NewReplacer(`"name":"net"`, `"name":"more"`, "abr0", "abr1", `"isDefaultGateway"`,
+				`"isGateway"`).Replace(n.list(flannelPlugin)), id, ns,
+		)
 		other.Request.IfName = "net1"
 		_, _, err := attach.New(cfg).AddAll(t.Context(), []attach.Job{job, other})
 		if err == nil {

@@ -58,7 +58,8 @@ func (c *collector) gc(ctx context.Context, job Job, valid []model.AttachmentKey
 	errs = append(errs, c.undoer.removeMarked(ctx, true, func(mark string) bool {
 		return strings.HasPrefix(mark, network) && !anyMark(mark, marks)
 	}))
-	errs = append(errs, leftover.Take(ctx, c.host, c.catalog.builtinTypes(job), leftover.Scope{Network: job.Network.Name, Valid: valid}))
+	errs = append(errs,
+		leftover.Take(ctx, c.host, c.catalog.builtinTypes(job), leftover.Scope{Network: job.Network.Name, Valid: valid}))
 	errs = append(errs, c.gcShared(ctx, job))
 	return errors.Join(errs...)
 }
@@ -115,8 +116,8 @@ func (c *collector) gcPlugin(ctx context.Context, job Job, conf model.PluginConf
 	return c.delegates.gc(ctx, job, conf, typ, valid)
 }
 
-// gcShared takes the links that this network's attachments share and that nobody uses any more. A planner asks for those
-// before it plans, so its questions name them.
+// gcShared takes the links that this network's attachments share and that nobody uses any more. A planner asks for
+// those before it plans, so its questions name them.
 func (c *collector) gcShared(ctx context.Context, job Job) error {
 	var f state.Fragment
 	var errs []error

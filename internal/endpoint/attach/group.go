@@ -15,8 +15,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// group is runs that go through their lists side by side: one run, or several whose lists are plain, which have one segment
-// each. What one step does for all of them is one write, one transaction, one pass over the kernel.
+// group is runs that go through their lists side by side: one run, or several whose lists are plain, which have one
+// segment each. What one step does for all of them is one write, one transaction, one pass over the kernel.
 type group struct {
 	a      *adder
 	spaces kernel.Spaces
@@ -104,7 +104,8 @@ func (g *group) links(ctx context.Context) error {
 	return g.apply(ctx, "link", late)
 }
 
-// observe asks the kernel at once what the first planners of several runs must know; a planner by itself asks for itself.
+// observe asks the kernel at once what the first planners of several runs must know; a planner by itself asks for
+// itself.
 func (g *group) observe(ctx context.Context) error {
 	if len(g.runs) < 2 {
 		return nil
@@ -131,9 +132,9 @@ func (g *group) observe(ctx context.Context) error {
 	return g.ofAll(err)
 }
 
-// apply promises the last acts of runs of the group and does them: the promise is written and the guard stands before the kernel
-// is touched, so that a process that is killed at any step leaves nothing that no record tells of, and no packet goes
-// unguarded. The name is the promise's, for fault tests.
+// apply promises the last acts of runs of the group and does them: the promise is written and the guard stands before
+// the kernel is touched, so that a process that is killed at any step leaves nothing that no record tells of, and no
+// packet goes unguarded. The name is the promise's, for fault tests.
 func (g *group) apply(ctx context.Context, name string, runs []*run) error {
 	if err := g.write("promise "+name, Pending); err != nil {
 		return err

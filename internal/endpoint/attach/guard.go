@@ -13,11 +13,11 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Guard keeps what network policy says of the interfaces of pods in the kernel. It stands there before an interface can send or
-// get a packet, and until it is down.
+// Guard keeps what network policy says of the interfaces of pods in the kernel. It stands there before an interface can
+// send or get a packet, and until it is down.
 type Guard interface {
-	// Admit returns when what policy says of the interfaces stands. Nothing of them needs to exist yet. It is called again for
-	// the same key when more is known. Its error is the ADD's.
+	// Admit returns when what policy says of the interfaces stands. Nothing of them needs to exist yet. It is called again
+	// for the same key when more is known. Its error is the ADD's.
 	Admit(ctx context.Context, all ...model.WorkloadEndpoint) error
 	// Attached says that ADDs are done: others may be told of the addresses. It returns at once.
 	Attached(keys ...model.AttachmentKey)
@@ -48,7 +48,8 @@ func (r Record) Endpoint() (model.WorkloadEndpoint, bool) {
 	return e, true
 }
 
-// hostEnd is the node's end of the record's interface: one that a plan has made, or what was seen of one that a plugin has made.
+// hostEnd is the node's end of the record's interface: one that a plan has made, or what was seen of one that a plugin
+// has made.
 func (r Record) hostEnd() (link string, end model.HostEnd) {
 	router, port := hostEnd(r.Fragment(), r.Request.IfName)
 	switch {
@@ -100,7 +101,8 @@ func hostEnd(f state.Fragment, ifName string) (router, port string) {
 func ownAddrs(r model.Result, ifName string) []netip.Addr {
 	var out []netip.Addr
 	for _, ip := range r.IPs {
-		if i := ip.Interface; i != nil && *i >= 0 && *i < len(r.Interfaces) && (r.Interfaces[*i].Sandbox == "" || r.Interfaces[*i].Name != ifName) {
+		if i := ip.Interface; i != nil && *i >= 0 && *i < len(r.Interfaces) &&
+			(r.Interfaces[*i].Sandbox == "" || r.Interfaces[*i].Name != ifName) {
 			continue
 		}
 		if a := ip.Address.Addr(); !slices.Contains(out, a) {
@@ -110,7 +112,8 @@ func ownAddrs(r model.Result, ifName string) []netip.Addr {
 	return out
 }
 
-// policyHook has policy look after interfaces, where there is one, and tells whom attachments of virtual machines concern.
+// policyHook has policy look after interfaces, where there is one, and tells whom attachments of virtual machines
+// concern.
 type policyHook struct {
 	guard    Guard // nil: there is no policy
 	machines *machinesIn

@@ -105,11 +105,15 @@ func ofPod(job attach.Job) attach.Job {
 
 const routedPlugin = `{"type":"ptp","ipam":{"type":"host-local","subnet":"10.8.0.0/24","dataDir":"DATA"}}`
 
-// Policy stands before anything of the interface does, and until it is down; only the end by which all packets go is named.
+// Policy stands before anything of the interface does, and until it is down; only the end by which all packets go is
+// named.
 func TestGuard(t *testing.T) {
 	n, w := newGuarded(t)
 	n.plugin("other", passOn)
-	n.plugin("strange", `[ "$CNI_COMMAND" = ADD ] && echo '{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","sandbox":"/x"}],"ips":[{"interface":0,"address":"10.9.0.7/24"}]}'; exit 0`)
+	n.plugin(
+		"strange",
+		`[ "$CNI_COMMAND" = ADD ] && echo '{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","sandbox":"/x"}],"ips":[{"interface":0,"address":"10.9.0.7/24"}]}'; exit 0`,
+	)
 	for _, tt := range []struct {
 		name    string
 		plugins []string
@@ -117,8 +121,15 @@ func TestGuard(t *testing.T) {
 	}{
 		{"routed", []string{routedPlugin}, "admit shop/web eth0 host=true [10.8.0.2]; attached eth0; release eth0"},
 		{"bridge", []string{bridge}, "admit shop/web eth0 host=false [10.8.0.2]; attached eth0; release eth0"},
-		{"foreign behind", []string{routedPlugin, `{"type":"other"}`}, "admit shop/web eth0 host=true [10.8.0.2]; attached eth0; release eth0"},
-		{"foreign", []string{`{"type":"strange"}`}, "admit shop/web eth0 host=false []; admit shop/web eth0 host=false [10.9.0.7]; attached eth0; release eth0"},
+		{
+			"foreign behind", []string{routedPlugin, `{"type":"other"}`},
+			"admit shop/web eth0 host=true [10.8.0.2]; attached eth0; release eth0",
+		},
+		{
+			"foreign", []string{
+				`{"type":"strange"}`,
+			}, "admit shop/web eth0 host=false []; admit shop/web eth0 host=false [10.9.0.7]; attached eth0; release eth0",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			id, ns := n.pod()
@@ -155,7 +166,8 @@ func TestGuardOfNoPod(t *testing.T) {
 	n.clean("DEL")
 }
 
-// An ADD whose policy cannot be had is no ADD: its error has the guard's code, nothing was made, and the guard is told so.
+// An ADD whose policy cannot be had is no ADD: its error has the guard's code, nothing was made, and the guard is told
+// so.
 func TestGuardRefuses(t *testing.T) {
 	n, w := newGuarded(t)
 	w.refuse = model.Faultf(model.CodeTryAgain, "wait", "policies are not known yet")
@@ -179,7 +191,9 @@ func TestGuardOfSeveral(t *testing.T) {
 		job := ofPod(n.job(strings.Replace(conf, "10.8.0", fmt.Sprintf("10.8.%d", i), 1), id, ns))
 		job.Request.IfName = fmt.Sprintf("eth%d", i)
 		if i > 0 {
-			job.Request.Origin = &model.Origin{Pod: model.PodRef{Namespace: "shop", Name: "web", UID: "u1"}, Network: "shop/second"}
+			job.Request.Origin = &model.Origin{
+				Pod: model.PodRef{Namespace: "shop", Name: "web", UID: "u1"}, Network: "shop/second",
+			}
 		}
 		jobs = append(jobs, job)
 	}
@@ -187,7 +201,10 @@ func TestGuardOfSeveral(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := w.all()
-	for _, want := range []string{"admit shop/web eth0 host=true [10.8.0.2]", "admit shop/web shop/secondeth1 host=true [10.8.1.2]", "attached eth0", "attached eth1"} {
+	for _, want := range []string{
+		"admit shop/web eth0 host=true [10.8.0.2]", "admit shop/web shop/secondeth1 host=true [10.8.1.2]", "attached eth0",
+		"attached eth1",
+	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is missing in %q", want, got)
 		}

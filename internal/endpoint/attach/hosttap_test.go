@@ -13,9 +13,14 @@ import (
 func TestHostTapIsTheEnd(t *testing.T) {
 	const mark = "weft:net/c1/eth0"
 	f := state.Fragment{}
-	f.Host.Links = []state.Link{{Name: "ifb0", Kind: state.Ifb, Alias: mark}, {Name: "cali1", Kind: state.Tap, Alias: mark}}
+	f.Host.Links = []state.Link{
+		{Name: "ifb0", Kind: state.Ifb, Alias: mark}, {Name: "cali1", Kind: state.Tap, Alias: mark},
+	}
 	f.Pod.Links = []state.Link{{Name: "eth0", Kind: state.Tap, Alias: mark}}
-	r := Record{Request: model.Request{Network: "net", ContainerID: "c1", IfName: "eth0"}, Acts: []Act{{Kind: ActApply, Fragment: &f, Guests: []model.Guest{{Link: "cali1", OnNode: true}}}}}
+	r := Record{
+		Request: model.Request{Network: "net", ContainerID: "c1", IfName: "eth0"},
+		Acts:    []Act{{Kind: ActApply, Fragment: &f, Guests: []model.Guest{{Link: "cali1", OnNode: true}}}},
+	}
 	if got := r.HostLink(); got != "cali1" {
 		t.Errorf("the node's end is %q", got)
 	}

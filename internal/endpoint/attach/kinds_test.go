@@ -102,13 +102,16 @@ func TestMacvlanInAChain(t *testing.T) {
 	n.uplink()
 	id, ns := n.pod()
 	before := nettest.Run(t, ns, "ip", "-o", "link")
-	job := n.job(n.list(onWire, `{"type":"bandwidth","ingressRate":80000000,"ingressBurst":8000000,"egressRate":80000000,"egressBurst":8000000}`,
-		`{"type":"sbr"}`, `{"type":"firewall","backend":"nftables"}`), id, ns)
+	job := n.job(
+		n.list(onWire,
+			`{"type":"bandwidth","ingressRate":80000000,"ingressBurst":8000000,"egressRate":80000000,"egressBurst":8000000}`,
+			`{"type":"sbr"}`, `{"type":"firewall","backend":"nftables"}`), id, ns)
 	result := n.add(job)
 	if out := nettest.Run(t, ns, "tc", "qdisc"); strings.Count(out, "tbf") != 2 {
 		t.Errorf("limits: %s", out)
 	}
-	if out := nettest.Run(t, ns, "ip", "route", "get", "192.0.2.1", "from", result.IPs[0].Address.Addr().String()); !strings.Contains(out, "table 100") {
+	if out := nettest.Run(t, ns, "ip", "route", "get", "192.0.2.1", "from",
+		result.IPs[0].Address.Addr().String()); !strings.Contains(out, "table 100") {
 		t.Errorf("route by source: %s", out)
 	}
 	nettest.Run(t, ns, "ping", "-c1", "-W2", "-I", "eth0", "10.7.0.1")
@@ -186,7 +189,12 @@ func TestVRFInLists(t *testing.T) {
 	n := newNode(t)
 	n.plugin("pass", passOn)
 	for name, plugins := range map[string][]string{
-		"bridge": {bridge, inBlue}, "ptp": {`{"type":"ptp","ipam":{"type":"host-local","subnet":"10.8.0.0/24","routes":[{"dst":"0.0.0.0/0"}],"dataDir":"DATA"}}`, inBlue},
+		"bridge": {
+			bridge, inBlue,
+		}, "ptp": {
+			`{"type":"ptp","ipam":{"type":"host-local","subnet":"10.8.0.0/24","routes":[{"dst":"0.0.0.0/0"}],"dataDir":"DATA"}}`,
+			inBlue,
+		},
 		"macvlan": {onWire, inBlue}, "tuned": {bridge, tuned, inBlue}, "cut": {bridge, `{"type":"pass"}`, inBlue},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -197,7 +205,8 @@ func TestVRFInLists(t *testing.T) {
 			result := n.add(job)
 			gateway := result.IPs[0].Gateway.String()
 			nettest.Run(t, ns, "ping", "-c1", "-W2", "-I", "blue", gateway)
-			if out := nettest.Run(t, ns, "ip", "route", "show", "table", "7"); !strings.Contains(out, "default via "+gateway+" dev eth0") {
+			if out := nettest.Run(t, ns, "ip", "route", "show", "table", "7"); !strings.Contains(out,
+				"default via "+gateway+" dev eth0") {
 				t.Errorf("table 7: %s", out)
 			}
 			if out := nettest.Run(t, ns, "ip", "route"); out != "" {

@@ -23,8 +23,8 @@ type knownConf struct {
 	ipam    string
 }
 
-// mostKnown bounds the memory: objects with something of their own in them (a pod's port mappings) push out what has not been asked for
-// since as many others were. What a call has begun with it finds until it ends.
+// mostKnown bounds the memory: objects with something of their own in them (a pod's port mappings) push out what has
+// not been asked for since as many others were. What a call has begun with it finds until it ends.
 const mostKnown = 256
 
 // of is what is known of an object; the caller holds no lock and uses get and set.

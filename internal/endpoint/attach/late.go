@@ -21,8 +21,8 @@ type linked struct {
 	restore  state.Fragment
 }
 
-// link plans the interface of the segment's first plugin without addresses when its IPAM section needs that; false when it
-// does not.
+// link plans the interface of the segment's first plugin without addresses when its IPAM section needs that; false when
+// it does not.
 func (r *run) link(ctx context.Context) (bool, error) {
 	conf := r.job.Network.Plugins[r.seg.from]
 	typ, err := r.a.catalog.ipamType(conf)
@@ -31,7 +31,8 @@ func (r *run) link(ctx context.Context) (bool, error) {
 	}
 	l := &linked{plugin: r.seg.from, answers: state.Answers{}}
 	in := r.a.catalog.input(conf, r.job.Request)
-	in.Chain, in.Answers, in.Late, in.IPAM, in.MTU = r.chain, l.answers, plugin.LinkAlone, &model.Result{}, r.a.resolver.podMTU(conf)
+	in.Chain, in.Answers, in.Late, in.IPAM, in.MTU = r.chain, l.answers, plugin.LinkAlone, &model.Result{},
+		r.a.resolver.podMTU(conf)
 	step, err := r.decide(ctx, in)
 	if err != nil {
 		return false, err
@@ -46,8 +47,8 @@ func (r *run) link(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// rest is what a step adds to the interface that exists already. Undone by itself, it leaves the interface, through which
-// an IPAM plugin may have to give the addresses back.
+// rest is what a step adds to the interface that exists already. Undone by itself, it leaves the interface, through
+// which an IPAM plugin may have to give the addresses back.
 func (l *linked) rest(conf model.PluginConf, step plugin.Step) (plugin.Step, error) {
 	all := step.Fragment
 	out := state.Fragment{Owner: all.Owner, Host: less(all.Host, l.fragment.Host), Pod: less(all.Pod, l.fragment.Pod)}
@@ -71,7 +72,8 @@ func (l *linked) rest(conf model.PluginConf, step plugin.Step) (plugin.Step, err
 	return step, nil
 }
 
-// announced adds that the addresses are told to the neighbours: the kernel does that when a link comes up, and this one is.
+// announced adds that the addresses are told to the neighbours: the kernel does that when a link comes up, and this one
+// is.
 func (l *linked) announced(f state.Fragment) state.Fragment {
 	told := map[string][]netip.Addr{}
 	for _, a := range f.Pod.Addrs {

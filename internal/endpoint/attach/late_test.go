@@ -25,8 +25,8 @@ ADD)
 DEL) see link >> "$0.del";;
 esac; exit 0`
 
-// A foreign IPAM plugin runs when the interface exists and is up, and again before it goes; what stands behind in the list
-// is planned with the addresses.
+// A foreign IPAM plugin runs when the interface exists and is up, and again before it goes; what stands behind in the
+// list is planned with the addresses.
 func TestLateIPAM(t *testing.T) {
 	n := newNode(t)
 	n.plugin("looker", looker)
@@ -67,7 +67,8 @@ func TestLateIPAM(t *testing.T) {
 func TestLateIPAMFailsAnywhere(t *testing.T) {
 	n := newNode(t)
 	n.plugin("looker", looker)
-	conf := n.list(`{"type":"bridge","bridge":"abr0","isDefaultGateway":true,"ipMasq":true,"ipam":{"type":"looker"}}`, `{"type":"loopback"}`)
+	conf := n.list(`{"type":"bridge","bridge":"abr0","isDefaultGateway":true,"ipMasq":true,"ipam":{"type":"looker"}}`,
+		`{"type":"loopback"}`)
 	errStep := errors.New("not today")
 	for k := 0; ; k++ {
 		at := ""

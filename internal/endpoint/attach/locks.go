@@ -21,8 +21,9 @@ type Locks interface {
 	Alone(ctx context.Context) (release func(), err error)
 }
 
-// lockSet are the locks of networks. A plugin that the agent executes for an attachment, whose locks are held meanwhile, may have the
-// agent allocate its addresses: that is recorded under a network of its own, and has locks of its own.
+// lockSet are the locks of networks. A plugin that the agent executes for an attachment, whose locks are held
+// meanwhile, may have the agent allocate its addresses: that is recorded under a network of its own, and has locks of
+// its own.
 type lockSet struct {
 	main     Locks
 	ipamOnly Locks

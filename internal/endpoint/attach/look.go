@@ -15,15 +15,16 @@ import (
 // macvtap is the kernel's name of a link by which a hypervisor speaks on another one.
 const macvtap state.Kind = "macvtap"
 
-// look finds out what plugins have made that say nothing of it: a macvtap, a pair whose other end is on the node, or nothing, where a program
-// drives the interface's device. Policy goes by that, before the ADD ends.
+// look finds out what plugins have made that say nothing of it: a macvtap, a pair whose other end is on the node, or
+// nothing, where a program drives the interface's device. Policy goes by that, before the ADD ends.
 func (r *run) look(ctx context.Context) error {
 	pci := deviceOf(r.job.Request)
 	foreign := slices.ContainsFunc(r.rec.Acts, func(a Act) bool { return a.Kind == ActExec })
 	if r.a.hook.guard == nil || pci == "" && !foreign {
 		return nil
 	}
-	own, other := state.Query{Space: state.Pod, Link: r.job.Request.IfName}, state.Query{Space: state.Pod, OtherEnd: r.job.Request.IfName}
+	own, other := state.Query{Space: state.Pod, Link: r.job.Request.IfName},
+		state.Query{Space: state.Pod, OtherEnd: r.job.Request.IfName}
 	answers, err := r.spaces.Observe(ctx, []state.Query{own, other})
 	if err != nil {
 		return fmt.Errorf("network %q: %w", r.job.Network.Name, err)

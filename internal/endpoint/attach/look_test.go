@@ -20,8 +20,8 @@ fi
 exit 0`
 }
 
-// TestLook: what foreign plugins have made is looked at before the ADD ends, and the record says it, so that policies of a guest stand where its
-// packets pass.
+// TestLook: what foreign plugins have made is looked at before the ADD ends, and the record says it, so that policies
+// of a guest stand where its packets pass.
 func TestLook(t *testing.T) {
 	nettest.Need(t, "macvtap")
 	const pair = `ip link add end type veth peer name "$CNI_IFNAME" netns "$CNI_NETNS"`
@@ -31,7 +31,10 @@ func TestLook(t *testing.T) {
 		want    model.WorkloadEndpoint
 	}{
 		"a router's end": {command: pair, want: model.WorkloadEndpoint{HostLink: "end", HostEnd: model.HostEndForeign}},
-		"a port":         {command: pair + ` && ip link add other type bridge && ip link set end master other`, want: model.WorkloadEndpoint{HostLink: "end", HostEnd: model.HostEndPort}},
+		"a port": {
+			command: pair + ` && ip link add other type bridge && ip link set end master other`,
+			want:    model.WorkloadEndpoint{HostLink: "end", HostEnd: model.HostEndPort},
+		},
 		"a port of something else": {
 			command: pair + ` && ip link add other type vrf table 77 && ip link set end master other`,
 		},
@@ -53,10 +56,13 @@ func TestLook(t *testing.T) {
 			n.plugin("strange", made(tt.command))
 			id, ns := n.pod()
 			job := ofPod(n.job(n.list(`{"type":"strange"}`), id, ns))
-			job.Request.Origin = &model.Origin{Pod: model.PodRef{Namespace: "shop", Name: "web", UID: "u1"}, Network: "shop/fast", Device: tt.device}
+			job.Request.Origin = &model.Origin{
+				Pod: model.PodRef{Namespace: "shop", Name: "web", UID: "u1"}, Network: "shop/fast", Device: tt.device,
+			}
 			n.add(job)
 			got := w.last["eth0"]
-			if got.HostLink != tt.want.HostLink || got.HostEnd != tt.want.HostEnd || got.Tap != tt.want.Tap || got.Device != tt.want.Device {
+			if got.HostLink != tt.want.HostLink || got.HostEnd != tt.want.HostEnd || got.Tap != tt.want.Tap ||
+				got.Device != tt.want.Device {
 				t.Errorf("guarded as %+v", got)
 			}
 			rec, _, err := n.ledger.Get(job.Request.Key())

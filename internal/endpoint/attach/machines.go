@@ -18,8 +18,8 @@ type Machines interface {
 	Has(container string) bool
 	// Compose is what there should be about an attachment: what it made, with the container's machine upon it.
 	Compose(key model.AttachmentKey, f state.Fragment) state.Fragment
-	// Leave takes what of a machine is about an attachment out of the container, before the attachment goes. The namespace is nil
-	// when it has gone. The container's turn is the caller's.
+	// Leave takes what of a machine is about an attachment out of the container, before the attachment goes. The namespace
+	// is nil when it has gone. The container's turn is the caller's.
 	Leave(ctx context.Context, key model.AttachmentKey, ns *netns.NS) error
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// objectIndex maps what the kernel names in an event to the finished attachments that it is about. What is being attached or detached
-// is not in it, so that an agent's own calls cause no looks.
+// objectIndex maps what the kernel names in an event to the finished attachments that it is about. What is being
+// attached or detached is not in it, so that an agent's own calls cause no looks.
 type objectIndex struct {
 	mu     sync.Mutex
 	of     map[model.AttachmentKey]*objects
@@ -24,7 +24,8 @@ type objectIndex struct {
 	byNSID map[int]uint64
 	// unknown are ids of namespaces that changes were reported of and that may be a pod's.
 	unknown map[int]struct{}
-	// ignored are ids that are none of the attachments', as far as it is known: while a namespace waits for its id, one of them may be its.
+	// ignored are ids that are none of the attachments', as far as it is known: while a namespace waits for its id, one of
+	// them may be its.
 	ignored map[int]struct{}
 	// fresh: a namespace waits for its id.
 	fresh bool
@@ -54,8 +55,8 @@ func newObjectIndex() *objectIndex {
 	}
 }
 
-// note brings the index to what a record says: a finished attachment is in it, any other is not. It reports whether there is now a
-// new namespace whose id must be asked for, and none before.
+// note brings the index to what a record says: a finished attachment is in it, any other is not. It reports whether
+// there is now a new namespace whose id must be asked for, and none before.
 func (x *objectIndex) note(rec Record, finished bool) (fresh bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -64,7 +65,10 @@ func (x *objectIndex) note(rec Record, finished bool) (fresh bool) {
 		return false
 	}
 	key, f := rec.Key(), rec.Fragment()
-	o := &objects{links: map[string]state.Link{}, macs: map[netip.Addr]state.MAC{}, inPod: map[netip.Addr]struct{}{}, netns: rec.NetnsID}
+	o := &objects{
+		links: map[string]state.Link{}, macs: map[netip.Addr]state.MAC{}, inPod: map[netip.Addr]struct{}{},
+		netns: rec.NetnsID,
+	}
 	for _, l := range f.Host.Links {
 		o.links[l.Name] = l
 	}
@@ -174,13 +178,17 @@ func (x *objectIndex) onNode(c watch.Change) []model.AttachmentKey {
 // linkDrifts reports whether a link's message says something else than the plan.
 func linkDrifts(want state.Link, c watch.Change) bool {
 	return c.Gone || c.Down && want.Up != nil && *want.Up || c.Freed && want.Master != "" ||
-		want.MTU != 0 && c.MTU != 0 && c.MTU != want.MTU || !want.MAC.IsZero() && c.MAC != [6]byte{} && state.MAC(c.MAC) != want.MAC
+		want.MTU != 0 && c.MTU != 0 && c.MTU != want.MTU ||
+		!want.MAC.IsZero() && c.MAC != [6]byte{} && state.MAC(c.MAC) != want.MAC
 }
 
-// inPod returns the attachments of the namespace that a change was made in. A namespace that is not known yet is noted; unknown reports the
-// first of several. Of neighbors those alone count that an attachment has made: what a pod has learned the kernel forgets all the time. more
-// reports whether something else than the attachment is in a container, whose neighbors are not known here.
-func (x *objectIndex) inPod(c watch.Change, more func(container string) bool) (keys []model.AttachmentKey, unknown bool) {
+// inPod returns the attachments of the namespace that a change was made in. A namespace that is not known yet is noted;
+// unknown reports the first of several. Of neighbors those alone count that an attachment has made: what a pod has
+// learned the kernel forgets all the time. more reports whether something else than the attachment is in a container,
+// whose neighbors are not known here.
+func (x *objectIndex) inPod(
+	c watch.Change, more func(container string) bool,
+) (keys []model.AttachmentKey, unknown bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	switch inode, known := x.byNSID[c.NSID]; {
@@ -229,7 +237,8 @@ func (x *objectIndex) nameless() map[uint64]string {
 	return paths
 }
 
-// resolve notes ids of namespaces and returns the attachments of those that changes were reported of before, or could not be.
+// resolve notes ids of namespaces and returns the attachments of those that changes were reported of before, or could
+// not be.
 func (x *objectIndex) resolve(ids map[uint64]int, unheard []uint64) []model.AttachmentKey {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -11,12 +11,21 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestNeighborsInPods: that the kernel forgets a neighbor that a pod has learned is no reason to look at its attachments; that one goes which an
-// attachment has made is, and so is any other change. Where a machine is in the container any neighbor may be its.
+// TestNeighborsInPods: that the kernel forgets a neighbor that a pod has learned is no reason to look at its
+// attachments; that one goes which an attachment has made is, and so is any other change. Where a machine is in the
+// container any neighbor may be its.
 func TestNeighborsInPods(t *testing.T) {
 	gateway, learned := netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("10.8.0.9")
-	rec := Record{NetnsID: 7, Request: model.Request{Network: "net", ContainerID: "c1", IfName: "eth0", Netns: "/run/netns/c1"}}
-	rec.Acts = []Act{{Kind: ActApply, Fragment: &state.Fragment{Owner: "c1", Pod: state.Space{Neighs: []state.Neigh{{Link: "eth0", IP: gateway}}}}}}
+	rec := Record{
+		NetnsID: 7, Request: model.Request{Network: "net", ContainerID: "c1", IfName: "eth0", Netns: "/run/netns/c1"},
+	}
+	rec.Acts = []Act{
+		{
+			Kind: ActApply, Fragment: &state.Fragment{
+				Owner: "c1", Pod: state.Space{Neighs: []state.Neigh{{Link: "eth0", IP: gateway}}},
+			},
+		},
+	}
 	x := newObjectIndex()
 	x.note(rec, true)
 	x.resolve(map[uint64]int{7: 3}, nil)
@@ -42,11 +51,15 @@ func TestNeighborsInPods(t *testing.T) {
 	}
 }
 
-// TestChangesOfUnknown: what a DEL takes away asks for no id, and of a pod whose id is not known yet no change is missed, even where the id was
-// one to ignore.
+// TestChangesOfUnknown: what a DEL takes away asks for no id, and of a pod whose id is not known yet no change is
+// missed, even where the id was one to ignore.
 func TestChangesOfUnknown(t *testing.T) {
 	rec := func(container string, netns uint64) Record {
-		return Record{NetnsID: netns, Request: model.Request{Network: "net", ContainerID: container, IfName: "eth0", Netns: "/run/netns/" + container}}
+		return Record{
+			NetnsID: netns, Request: model.Request{
+				Network: "net", ContainerID: container, IfName: "eth0", Netns: "/run/netns/" + container,
+			},
+		}
 	}
 	nobody := func(string) bool { return false }
 	gone := watch.Change{NSID: 3}

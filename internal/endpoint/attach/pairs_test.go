@@ -17,8 +17,9 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestPairs does ADD and DEL of eth0 in the same namespaces again and again, 50 at once, each ADD right behind the DEL before
-// it: none fails. After each burst of DELs the links are gone, by the reaper alone. WEFT_FAULTS_PAIRS is how many.
+// TestPairs does ADD and DEL of eth0 in the same namespaces again and again, 50 at once, each ADD right behind the DEL
+// before it: none fails. After each burst of DELs the links are gone, by the reaper alone. WEFT_FAULTS_PAIRS is how
+// many.
 func TestPairs(t *testing.T) {
 	const atOnce, each = 50, 2
 	pairs := 200

@@ -20,15 +20,18 @@ type failing struct {
 func (f *failing) Put(...Record) error              { return f.err }
 func (f *failing) Delete(model.AttachmentKey) error { return f.err }
 
-// What could not be written or removed nobody hears of: who goes by the records would go by others than those that stand.
+// What could not be written or removed nobody hears of: who goes by the records would go by others than those that
+// stand.
 func TestRecordStoreTellsOfWhatStands(t *testing.T) {
 	var heard []string
 	memory := &failing{}
 	failed := errors.New("no space")
 	store := &recordStore{
-		memory:    memory,
-		written:   []func(Record){func(r Record) { heard = append(heard, "written "+r.Request.ContainerID) }},
-		forgotten: []func(model.AttachmentKey){func(k model.AttachmentKey) { heard = append(heard, "forgotten "+k.ContainerID) }},
+		memory:  memory,
+		written: []func(Record){func(r Record) { heard = append(heard, "written "+r.Request.ContainerID) }},
+		forgotten: []func(model.AttachmentKey){
+			func(k model.AttachmentKey) { heard = append(heard, "forgotten "+k.ContainerID) },
+		},
 	}
 	one, two := recordOf("net", "one", 1), recordOf("net", "two", 1)
 	if err := store.put(one, two); err != nil {
@@ -53,7 +56,8 @@ func TestRecordStoreTellsOfWhatStands(t *testing.T) {
 	}
 }
 
-// The shared objects of a network go with its last attachment, and a record that a later ADD has replaced is not the one that goes.
+// The shared objects of a network go with its last attachment, and a record that a later ADD has replaced is not the
+// one that goes.
 func TestOwners(t *testing.T) {
 	o := &owners{of: map[string]map[model.AttachmentKey]int64{}}
 	first, second, other := recordOf("net", "first", 1), recordOf("net", "second", 2), recordOf("other", "first", 3)

@@ -15,7 +15,8 @@ import (
 
 // ported is a portmap with one port for every address of the node, and one for a single address.
 func ported(port int) string {
-	return fmt.Sprintf(`{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":%d,"containerPort":80,"protocol":"tcp"},
+	return fmt.Sprintf(
+		`{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":%d,"containerPort":80,"protocol":"tcp"},
 		{"hostPort":%d,"containerPort":53,"protocol":"udp","hostIP":"192.0.2.1"}]}}`, port, port)
 }
 
@@ -37,7 +38,8 @@ func TestPortInAList(t *testing.T) {
 	if got := mappedPorts(t, 8080); got != 2 {
 		t.Errorf("%d elements for port 8080, want 2", got)
 	}
-	if out := nettest.Run(t, nil, "nft", "list", "set", "inet", "weft_hostports", "hairpin4"); !strings.Contains(out, `"abr0" . `+result.IPs[0].Address.Addr().String()) {
+	if out := nettest.Run(t, nil, "nft", "list", "set", "inet", "weft_hostports", "hairpin4"); !strings.Contains(out,
+		`"abr0" . `+result.IPs[0].Address.Addr().String()) {
 		t.Errorf("the bridge is not known: %s", out)
 	}
 	_, err := n.Add(t.Context(), two)
@@ -71,7 +73,9 @@ func TestPortInAList(t *testing.T) {
 
 // Killed or failing at any step, nothing of the ports is left.
 func TestPortUndone(t *testing.T) {
-	for _, step := range []string{"after ipam", "before promise plan", "after promise plan", "after apply", "before done"} {
+	for _, step := range []string{
+		"after ipam", "before promise plan", "after promise plan", "after apply", "before done",
+	} {
 		t.Run(step, func(t *testing.T) {
 			n := newNode(t)
 			id, ns := n.pod()

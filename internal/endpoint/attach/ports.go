@@ -13,19 +13,21 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// ofPorts is the fault when another attachment has a port of the node, or when a condition for one is not understood: no
-// other words of a rule come from a configuration.
+// ofPorts is the fault when another attachment has a port of the node, or when a condition for one is not understood:
+// no other words of a rule come from a configuration.
 func ofPorts(err error) error {
 	var rule *kernel.BadRule
 	if errors.As(err, &rule) {
-		return model.Faultf(model.CodeInvalidConf, "docs/plugins/portmap.md says which conditions are understood", "plugin portmap: conditions: %w", rule)
+		return model.Faultf(model.CodeInvalidConf, "docs/plugins/portmap.md says which conditions are understood",
+			"plugin portmap: conditions: %w", rule)
 	}
 	var taken *kernel.Taken
 	if !errors.As(err, &taken) {
 		return nil
 	}
 	if addr, ok := plugin.TakenFloating(taken.Table, taken.Key); ok {
-		return model.Faultf(model.CodeTaken, "choose another floating IP, or delete that pod", "floating IP %s is taken by attachment %s",
+		return model.Faultf(model.CodeTaken, "choose another floating IP, or delete that pod",
+			"floating IP %s is taken by attachment %s",
 			addr, strings.TrimPrefix(taken.By, markPrefix))
 	}
 	port, ok := plugin.TakenPort(taken.Table, taken.Key)
@@ -36,7 +38,8 @@ func ofPorts(err error) error {
 	if other, ok := plugin.TakenPort(taken.Table, taken.Beside); ok && other != port {
 		beside = ", as " + other
 	}
-	return model.Faultf(model.CodeTaken, "choose another hostPort, or stop that container", "hostPort %s is taken by attachment %s%s",
+	return model.Faultf(model.CodeTaken, "choose another hostPort, or stop that container",
+		"hostPort %s is taken by attachment %s%s",
 		port, strings.TrimPrefix(taken.By, markPrefix), beside)
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// onTop keeps, in a result, what the one before it promised. A plugin that makes an interface plans a result of its own;
-// behind others in a list it adds to theirs.
+// onTop keeps, in a result, what the one before it promised. A plugin that makes an interface plans a result of its
+// own; behind others in a list it adds to theirs.
 func onTop(prev *model.Result, now model.Result) model.Result {
 	if prev == nil {
 		return now

@@ -46,7 +46,8 @@ func TestOnTop(t *testing.T) {
 		{"a second interface", &prev, own, both},
 		{"a chained plugin", &prev, changed, changed},
 	} {
-		if d := cmp.Diff(tt.want, onTop(tt.prev, tt.now), cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{}), cmpopts.EquateEmpty()); d != "" {
+		if d := cmp.Diff(tt.want, onTop(tt.prev, tt.now), cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{}),
+			cmpopts.EquateEmpty()); d != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, d)
 		}
 	}

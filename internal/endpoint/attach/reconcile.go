@@ -17,8 +17,8 @@ const (
 	rulesQuiet = 50 * time.Millisecond
 	// slowRulesPeriod is how often rules of legacy iptables and firewalld are looked at, which report nothing.
 	slowRulesPeriod = 5 * time.Minute
-	// resolveLate is how long a new pod's namespace may wait for its id, resolveSoon is how long where changes wait for it: there are some
-	// with each ADD and DEL, and to ask takes the node's socket from the next one.
+	// resolveLate is how long a new pod's namespace may wait for its id, resolveSoon is how long where changes wait for
+	// it: there are some with each ADD and DEL, and to ask takes the node's socket from the next one.
 	resolveLate, resolveSoon = time.Second, 50 * time.Millisecond
 )
 
@@ -38,8 +38,9 @@ type reconciler struct {
 	rulesDue, slowDue, passDue, resolveDue time.Time
 }
 
-// reconcile puts back what is taken away of finished attachments, until ctx ends: all of them at the start, then what the kernel
-// reports, and one after the other what it does not report. Namespaces of pods are watched from the node's, which keeps none alive.
+// reconcile puts back what is taken away of finished attachments, until ctx ends: all of them at the start, then what
+// the kernel reports, and one after the other what it does not report. Namespaces of pods are watched from the node's,
+// which keeps none alive.
 func (p *repairer) reconcile(ctx context.Context, c Reconciling) error {
 	r := &reconciler{repairer: p, Reconciling: c}
 	ctx, cancel := context.WithCancel(ctx)
@@ -179,7 +180,8 @@ func (r *reconciler) wait(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// resolve asks for the ids of namespaces, of several at once: soon where changes wait for it, a little later where a pod is only new.
+// resolve asks for the ids of namespaces, of several at once: soon where changes wait for it, a little later where a
+// pod is only new.
 func (r *reconciler) resolve(ctx context.Context, now time.Time) {
 	fresh, waiting := r.index.unresolved()
 	if !fresh && !waiting {

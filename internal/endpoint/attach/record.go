@@ -15,7 +15,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// RecordVersion is the form of a record that this program writes. A record of a newer form is refused and never deleted.
+// RecordVersion is the form of a record that this program writes. A record of a newer form is refused and never
+// deleted.
 const RecordVersion = 1
 
 // ErrNewer is wrapped by the error about a record that a newer program wrote.
@@ -46,8 +47,8 @@ type Record struct {
 	Acts []Act `json:"acts,omitempty"`
 	// Result is the last result: of a done record, the one the caller has.
 	Result *model.Result `json:"result,omitempty"`
-	// Standby: another attachment uses the addresses, and here nothing leads to them or speaks for them. Withheld is what does, as it
-	// is to be applied when they are taken over.
+	// Standby: another attachment uses the addresses, and here nothing leads to them or speaks for them. Withheld is what
+	// does, as it is to be applied when they are taken over.
 	Standby  bool            `json:"standby,omitempty"`
 	Withheld *state.Fragment `json:"withheld,omitempty"`
 	// Turning: the Activate or Retire that has made it so has not come to its end.
@@ -60,10 +61,12 @@ type Record struct {
 type Looks struct {
 	// Tap: a foreign plugin has made the interface, as a macvtap.
 	Tap bool `json:"tap,omitempty"`
-	// End is the node's end of an interface that a foreign plugin has made, where it has one; EndPort tells that it is a bridge's port.
+	// End is the node's end of an interface that a foreign plugin has made, where it has one; EndPort tells that it is a
+	// bridge's port.
 	End     string `json:"end,omitempty"`
 	EndPort bool   `json:"endPort,omitempty"`
-	// Device is the PCI address of the interface where a program drives that by itself, and no link of it is in the container.
+	// Device is the PCI address of the interface where a program drives that by itself, and no link of it is in the
+	// container.
 	Device string `json:"device,omitempty"`
 }
 
@@ -138,8 +141,8 @@ func (r Record) Joins() []state.Join {
 
 // Memory keeps records. The ledger (agent) and the journal (standalone) implement it.
 type Memory interface {
-	// Put writes records of one container, of one stage. An error leaves a record as it was before; the ledger, which alone
-	// is handed several, writes all of them or none.
+	// Put writes records of one container, of one stage. An error leaves a record as it was before; the ledger, which
+	// alone is handed several, writes all of them or none.
 	Put(records ...Record) error
 	Get(k model.AttachmentKey) (Record, bool, error)
 	// List gives all records that can be read; the error joins what is wrong with the others.

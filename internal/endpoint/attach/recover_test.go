@@ -18,8 +18,8 @@ import (
 
 var errCut = errors.New("cut here")
 
-// cut makes an Attacher over the same node and ledger whose calls stop at a step and leave everything as it is, as a kill
-// would.
+// cut makes an Attacher over the same node and ledger whose calls stop at a step and leave everything as it is, as a
+// kill would.
 func (n *node) cut(at string) *attach.Attacher {
 	cfg := n.cfg
 	stopped := false

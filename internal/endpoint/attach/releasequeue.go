@@ -15,8 +15,8 @@ import (
 // linger is how long an agent keeps a bridge or a table without owners, because the next ADD will want it.
 const linger = 500 * time.Millisecond
 
-// releaseQueue looks after what a fast DEL leaves: a record until its links are dead, an address until nobody can answer for
-// it, shared objects for a while after their last owner.
+// releaseQueue looks after what a fast DEL leaves: a record until its links are dead, an address until nobody can
+// answer for it, shared objects for a while after their last owner.
 type releaseQueue struct {
 	owners  *owners
 	cooling *cooling

@@ -51,8 +51,8 @@ func (p *repairer) forgotten(k model.AttachmentKey) {
 	p.drifts.drop(k)
 }
 
-// How long a repair waits for a container that another call is about: first hardly, so that the others are repaired soon, then
-// longer.
+// How long a repair waits for a container that another call is about: first hardly, so that the others are repaired
+// soon, then longer.
 const (
 	repairGlance = 5 * time.Millisecond
 	repairWait   = 5 * time.Second
@@ -64,15 +64,16 @@ type extent int
 const (
 	// wholeAttachment is all but the rules of the host's own programs, which each need a process.
 	wholeAttachment extent = iota
-	// withoutRules is wholeAttachment without the rules of nft on the node, whose loss is reported by itself: to read them costs most.
+	// withoutRules is wholeAttachment without the rules of nft on the node, whose loss is reported by itself: to read them
+	// costs most.
 	withoutRules
 	// nodeRulesOnly are the rules on the node: nft, iptables, firewalld.
 	nodeRulesOnly
 )
 
-// repairAllRules puts back what others have taken away of the attachments' rules on the node: elements and tables of nft, rules
-// of the iptables programs, sources in firewalld's zones. With slowOnly it looks only at attachments with rules of the latter two, which
-// report nothing. A second one writes nothing.
+// repairAllRules puts back what others have taken away of the attachments' rules on the node: elements and tables of
+// nft, rules of the iptables programs, sources in firewalld's zones. With slowOnly it looks only at attachments with
+// rules of the latter two, which report nothing. A second one writes nothing.
 func (p *repairer) repairAllRules(ctx context.Context, slowOnly bool) error {
 	records, err := p.records.list()
 	errs := []error{err}
@@ -123,9 +124,11 @@ func (p *repairer) wholeChains(ctx context.Context, records []Record) map[model.
 	return out
 }
 
-// repair looks after one attachment. It holds the container's lock: between a look at the record and the kernel no DEL may
-// begin, so that nothing is put back of an attachment that goes.
-func (p *repairer) repair(ctx context.Context, key model.AttachmentKey, patience time.Duration, how extent, chainsWhole bool) (bool, error) {
+// repair looks after one attachment. It holds the container's lock: between a look at the record and the kernel no DEL
+// may begin, so that nothing is put back of an attachment that goes.
+func (p *repairer) repair(
+	ctx context.Context, key model.AttachmentKey, patience time.Duration, how extent, chainsWhole bool,
+) (bool, error) {
 	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	release, err := p.locks.of(key.Network).Container(wait, key.ContainerID)
@@ -181,8 +184,11 @@ func (p *repairer) repairWhole(ctx context.Context, rec Record, spaces kernel.Sp
 }
 
 // repairSpaces compares and puts back.
-func (p *repairer) repairSpaces(ctx context.Context, rec Record, want state.Fragment, spaces kernel.Spaces) (bool, error) {
-	// A route that the pod has put in the place of one on the same link differs; it is not one that coexists with a missing one.
+func (p *repairer) repairSpaces(
+	ctx context.Context, rec Record, want state.Fragment, spaces kernel.Spaces,
+) (bool, error) {
+	// A route that the pod has put in the place of one on the same link differs; it is not one that coexists with a
+	// missing one.
 	compared := want
 	compared.Pod.Routes = slices.Clone(want.Pod.Routes)
 	for i := range compared.Pod.Routes {
@@ -215,8 +221,8 @@ func (p *repairer) repairSpaces(ctx context.Context, rec Record, want state.Frag
 	return p.reportDrift(rec, r, now), p.fail.at("after repair")
 }
 
-// stillOwned leaves out tables whose elements pass from owner to owner, where the record's link has gone: by now its name may be
-// that of another one's.
+// stillOwned leaves out tables whose elements pass from owner to owner, where the record's link has gone: by now its
+// name may be that of another one's.
 func (p *repairer) stillOwned(ctx context.Context, rec Record, tables []state.Table) ([]state.Table, error) {
 	passing := func(t state.Table) bool {
 		return slices.ContainsFunc(t.Sets, func(s state.Set) bool { return s.Owned && len(s.Elements) > 0 })
@@ -292,5 +298,6 @@ func (p *repairer) driftEvent(pod model.PodRef, rec Record, d state.Difference, 
 		where = "on the node"
 	}
 	p.event(pod, model.Event{Warning: true, Reason: "NetworkDrift", Message: fmt.Sprintf(
-		"network %s, interface %s, %s: %s was removed or changed twice within ten minutes; %s", rec.Request.Network, rec.Request.IfName, where, d.Want, outcome)})
+		"network %s, interface %s, %s: %s was removed or changed twice within ten minutes; %s", rec.Request.Network,
+		rec.Request.IfName, where, d.Want, outcome)})
 }

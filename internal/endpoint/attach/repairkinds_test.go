@@ -42,10 +42,21 @@ func kindDrifts(design string) []kindDrift {
 		return append(both,
 			kindDrift{drift: drift{name: "IPv6 route on the node", node: "ip -6 route del POD6/128"}, kind: "route"},
 			kindDrift{drift: drift{name: "IPv6 neighbor on the node", node: "ip neigh del POD6 dev HOST"}, kind: "neigh"},
-			kindDrift{drift: drift{name: "IPv6 gateway in the pod", pod: "ip neigh del fe80::ecee:eeff:feee:eeee dev eth0"}, kind: "neigh"},
-			kindDrift{drift: drift{name: "a reported setting of the node's end", node: "sysctl -qw net/ipv4/conf/HOST/proxy_arp=0"}, kind: "sysctl"},
-			kindDrift{drift: drift{name: "a setting of the node's end", node: "sysctl -qw net/ipv4/conf/HOST/route_localnet=0"}, kind: "sysctl", quiet: true},
-			kindDrift{drift: drift{name: "elements of the IPv6 source guard", node: "nft flush set inet weft_source own6"}, kind: "nft"},
+			kindDrift{
+				drift: drift{name: "IPv6 gateway in the pod", pod: "ip neigh del fe80::ecee:eeff:feee:eeee dev eth0"},
+				kind:  "neigh",
+			},
+			kindDrift{
+				drift: drift{name: "a reported setting of the node's end", node: "sysctl -qw net/ipv4/conf/HOST/proxy_arp=0"},
+				kind:  "sysctl",
+			},
+			kindDrift{
+				drift: drift{name: "a setting of the node's end", node: "sysctl -qw net/ipv4/conf/HOST/route_localnet=0"},
+				kind:  "sysctl", quiet: true,
+			},
+			kindDrift{
+				drift: drift{name: "elements of the IPv6 source guard", node: "nft flush set inet weft_source own6"}, kind: "nft",
+			},
 			kindDrift{drift: drift{name: "the source guard's table", node: "nft delete table inet weft_source"}, kind: "nft"},
 		)
 	}
@@ -53,7 +64,10 @@ func kindDrifts(design string) []kindDrift {
 		kindDrift{drift: drift{name: "IPv6 gateway address", node: "ip addr del fd00:8::1/64 dev abr0"}, kind: "addr"},
 		kindDrift{drift: drift{name: "masquerade of IPv6", node: "nft flush set inet weft masq6"}, kind: "nft"},
 		kindDrift{drift: drift{name: "forwarding of the node", node: "sysctl -qw net/ipv4/ip_forward=0"}, kind: "sysctl"},
-		kindDrift{drift: drift{name: "a setting in the pod", pod: "sysctl -qw net/ipv4/conf/eth0/arp_filter=0"}, kind: "sysctl", quiet: true},
+		kindDrift{
+			drift: drift{name: "a setting in the pod", pod: "sysctl -qw net/ipv4/conf/eth0/arp_filter=0"},
+			kind:  "sysctl", quiet: true,
+		},
 	)
 }
 
@@ -85,8 +99,9 @@ func (c *counted) take() []string {
 	return out
 }
 
-// TestRepairKinds: each kind of thing that an attachment has, in both families, is put back when it is looked at, counted under its
-// kind, and put back by the kernel's event where there is one; what the kernel does not report, by the pass.
+// TestRepairKinds: each kind of thing that an attachment has, in both families, is put back when it is looked at,
+// counted under its kind, and put back by the kernel's event where there is one; what the kernel does not report, by
+// the pass.
 func TestRepairKinds(t *testing.T) {
 	for design, chain := range kindChains() {
 		t.Run(design, func(t *testing.T) {
@@ -150,14 +165,16 @@ func newKindNode(t *testing.T, design, chain string) (*repairNode, *counted, att
 	}
 }
 
-// TestRepairByPass: what the kernel does not report stays until the pass over all attachments comes by, and is put back then.
+// TestRepairByPass: what the kernel does not report stays until the pass over all attachments comes by, and is put back
+// then.
 func TestRepairByPass(t *testing.T) {
 	for design, chain := range kindChains() {
 		t.Run(design, func(t *testing.T) {
 			n, _, job, do := newKindNode(t, design, chain)
 			ctx, cancel := context.WithCancel(t.Context())
 			done, idle := make(chan struct{}), make(chan struct{}, 1)
-			after := func(wait time.Duration) <-chan time.Time { // time is what the test says it is; it may look as often as it likes
+			after := func(wait time.Duration) <-chan time.Time {
+				// time is what the test says it is; it may look as often as it likes
 				if wait > time.Second { // nothing is due because of what was heard
 					select {
 					case idle <- struct{}{}:

@@ -26,9 +26,12 @@ type decided struct {
 	decision
 }
 
-// repairOf is the part of a fragment that is put back. On the node it is everything, but for what is on links that cannot be made again.
-// In the pod it is what drifted and is to be repaired, nothing else: what the pod has changed on purpose stays.
-func repairOf(want state.Fragment, found []state.Difference, decide func(d state.Difference, can bool) decision) repairPlan {
+// repairOf is the part of a fragment that is put back. On the node it is everything, but for what is on links that
+// cannot be made again. In the pod it is what drifted and is to be repaired, nothing else: what the pod has changed on
+// purpose stays.
+func repairOf(
+	want state.Fragment, found []state.Difference, decide func(d state.Difference, can bool) decision,
+) repairPlan {
 	var r repairPlan
 	lost := lostLinks(want, found)
 	again := map[string]bool{} // pod's ends of pairs that are made again
@@ -53,7 +56,9 @@ func repairOf(want state.Fragment, found []state.Difference, decide func(d state
 			}
 		}
 	}
-	if slices.ContainsFunc(found, func(d state.Difference) bool { return d.Space == state.Host && wanted[state.Host][d.Want] }) || r.joint {
+	if slices.ContainsFunc(found, func(d state.Difference) bool {
+		return d.Space == state.Host && wanted[state.Host][d.Want]
+	}) || r.joint {
 		r.host = without(want.Host, lost[state.Host])
 	}
 	r.pod = chosen(without(want.Pod, lost[state.Pod]), wanted[state.Pod], again)
@@ -70,9 +75,10 @@ type lostLink struct {
 	peer  string
 }
 
-// lostLinks are the links that have gone. Weft makes again what it can make alone: bridges and their like, and a pair of which neither
-// end is left. One end that is left tells that its pod has renamed or moved the other one; a tap is its hypervisor's; what came from
-// elsewhere, and what others made, cannot be made at all. A link that bears another attachment's mark has gone as well.
+// lostLinks are the links that have gone. Weft makes again what it can make alone: bridges and their like, and a pair
+// of which neither end is left. One end that is left tells that its pod has renamed or moved the other one; a tap is
+// its hypervisor's; what came from elsewhere, and what others made, cannot be made at all. A link that bears another
+// attachment's mark has gone as well.
 func lostLinks(want state.Fragment, found []state.Difference) map[state.SpaceName]map[string]lostLink {
 	out := map[state.SpaceName]map[string]lostLink{state.Host: {}, state.Pod: {}}
 	gone := map[state.SpaceName]map[string]bool{state.Host: {}, state.Pod: {}}
@@ -179,7 +185,8 @@ func without(s state.Space, links map[string]lostLink) state.Space {
 	return s
 }
 
-// chosen is the part of a pod's space that is put back: what is wanted by its words, and all that is on links that are made again.
+// chosen is the part of a pod's space that is put back: what is wanted by its words, and all that is on links that are
+// made again.
 func chosen(s state.Space, wanted, again map[string]bool) state.Space {
 	out := state.Space{Tables: s.Tables}
 	is := func(thing fmt.Stringer, link string) bool { return wanted[thing.String()] || again[link] }
@@ -188,7 +195,8 @@ func chosen(s state.Space, wanted, again map[string]bool) state.Space {
 		case again[l.Name] || len(again) > 0 && l.Peer != nil:
 			out.Links = append(out.Links, l)
 		case wanted[l.String()]:
-			out.Links = append(out.Links, state.Link{Name: l.Name, Up: l.Up}) // nothing else: its MTU and its MAC are the pod's own
+			// nothing else: its MTU and its MAC are the pod's own
+			out.Links = append(out.Links, state.Link{Name: l.Name, Up: l.Up})
 		}
 	}
 	out.Addrs = pick(s.Addrs, func(a state.Addr) bool { return is(a, a.Link) })
@@ -197,7 +205,8 @@ func chosen(s state.Space, wanted, again map[string]bool) state.Space {
 	out.Neighs = pick(s.Neighs, func(n state.Neigh) bool { return is(n, n.Link) })
 	out.FDBs = pick(s.FDBs, func(f state.FDB) bool { return is(f, f.Link) })
 	out.Sysctls = pick(s.Sysctls, func(c state.Sysctl) bool {
-		return wanted[c.String()] || slices.ContainsFunc(slices.Collect(maps.Keys(again)), func(name string) bool { return about(c, name) })
+		return wanted[c.String()] ||
+			slices.ContainsFunc(slices.Collect(maps.Keys(again)), func(name string) bool { return about(c, name) })
 	})
 	out.Qdiscs = pick(s.Qdiscs, func(q state.Qdisc) bool { return is(q, q.Link) })
 	out.Joins = pick(s.Joins, func(j state.Join) bool { return is(j, j.Link) })

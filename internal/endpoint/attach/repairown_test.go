@@ -14,7 +14,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestPodsOwnChangesStay: what a pod changes on purpose is left, and what it takes away twice within ten minutes. Both are reported.
+// TestPodsOwnChangesStay: what a pod changes on purpose is left, and what it takes away twice within ten minutes. Both
+// are reported.
 func TestPodsOwnChangesStay(t *testing.T) {
 	n := newRepairNode(t, false)
 	job := n.podJob(bridge, "web-0")
@@ -28,7 +29,8 @@ func TestPodsOwnChangesStay(t *testing.T) {
 	}
 	for _, own := range []drift{
 		{name: "its MTU", pod: "ip link set eth0 mtu 1400"}, {name: "a route", pod: "ip route add 198.51.100.0/24 dev eth0"},
-		{name: "its gateway", pod: "ip route replace default via 10.8.0.9"}, {name: "its MAC", pod: "ip link set eth0 address 02:00:00:00:00:09"},
+		{name: "its gateway", pod: "ip route replace default via 10.8.0.9"},
+		{name: "its MAC", pod: "ip link set eth0 address 02:00:00:00:00:09"},
 		{name: "its name", pod: "ip link set eth0 name mine"},
 	} {
 		own.apply(t, host, "", job.Netns)
@@ -80,8 +82,8 @@ func TestPodsOwnChangesStay(t *testing.T) {
 	n.clean("DEL")
 }
 
-// TestNamespaceEnds: a namespace that is deleted while the reconciler watches it and repairs in it is gone, and with it its links on
-// the node. What was of it is not made again.
+// TestNamespaceEnds: a namespace that is deleted while the reconciler watches it and repairs in it is gone, and with it
+// its links on the node. What was of it is not made again.
 func TestNamespaceEnds(t *testing.T) {
 	n := newRepairNode(t, false)
 	n.reconcile(t)
@@ -115,7 +117,8 @@ func TestNamespaceEnds(t *testing.T) {
 	n.clean("DEL")
 }
 
-// TestRepairBesideDEL: while others take things away without end, calls succeed, and nothing is put back of what has gone.
+// TestRepairBesideDEL: while others take things away without end, calls succeed, and nothing is put back of what has
+// gone.
 func TestRepairBesideDEL(t *testing.T) {
 	n := newRepairNode(t, false)
 	n.reconcile(t)
@@ -171,7 +174,9 @@ func TestRepairWithoutPair(t *testing.T) {
 	nettest.IP(t, nil, "link add up0 type veth peer name up1")
 	nettest.IP(t, nil, "link set up0 up")
 	t.Cleanup(func() { nettest.IP(t, nil, "link del up0") })
-	job := n.podJob(`{"type":"macvlan","master":"up0","ipam":{"type":"host-local","subnet":"10.8.0.0/24","dataDir":"DATA"}}`, "web-0")
+	job := n.podJob(
+		`{"type":"macvlan","master":"up0","ipam":{"type":"host-local","subnet":"10.8.0.0/24","dataDir":"DATA"}}`, "web-0",
+	)
 	n.add(job)
 	n.reconcile(t)
 	before := network(t, job.Netns)

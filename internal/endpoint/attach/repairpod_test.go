@@ -63,7 +63,9 @@ func network(t *testing.T, ns *netns.NS) string {
 	var out strings.Builder
 	index, link6 := regexp.MustCompile(`@if[0-9]+`), regexp.MustCompile(` fe80::[0-9a-f:]+/64`)
 	for _, ns := range []*netns.NS{nil, ns} {
-		for _, what := range []string{"-br link", "-br addr", "route show table all", "-6 route show table all", "neigh show nud permanent", "rule"} {
+		for _, what := range []string{
+			"-br link", "-br addr", "route show table all", "-6 route show table all", "neigh show nud permanent", "rule",
+		} {
 			var lines []string
 			for line := range strings.Lines(nettest.Run(t, ns, append([]string{"ip"}, strings.Fields(what)...)...)) {
 				line = strings.Join(strings.Fields(line), " ") + "\n"
@@ -93,7 +95,8 @@ func settled(t *testing.T, what, before string, ns *netns.NS) {
 	}
 }
 
-// drift is a way to take something from an attachment: commands on the node and in the pod. HOST is the node's end, POD4 the address.
+// drift is a way to take something from an attachment: commands on the node and in the pod. HOST is the node's end,
+// POD4 the address.
 type drift struct{ name, node, pod string }
 
 func (d drift) apply(t *testing.T, host, addr string, ns *netns.NS) {

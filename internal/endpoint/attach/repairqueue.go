@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// repairQuiet gathers changes: a flush reports each route, and looks again whether anything is left, so that what was put back in
-	// between would go a second time.
+	// repairQuiet gathers changes: a flush reports each route, and looks again whether anything is left, so that what was
+	// put back in between would go a second time.
 	repairQuiet = 100 * time.Millisecond
-	// leastGap is between two looks at one attachment. It doubles with each look that finds nothing to do, up to mostGap: who is root
-	// in a pod may change things without end.
+	// leastGap is between two looks at one attachment. It doubles with each look that finds nothing to do, up to mostGap:
+	// who is root in a pod may change things without end.
 	leastGap, mostGap = 300 * time.Millisecond, 30 * time.Second
 	// repairAgain is when a repair that failed is tried again; it doubles up to repairPeriod.
 	repairAgain = time.Second
 	// repairBusy is when an attachment is looked at again that another call is about.
 	repairBusy = 100 * time.Millisecond
-	// repairPeriod is how long a pass over all attachments takes, one after the other. It finds what the kernel does not report: settings
-	// in pods, and what was lost while events were.
+	// repairPeriod is how long a pass over all attachments takes, one after the other. It finds what the kernel does not
+	// report: settings in pods, and what was lost while events were.
 	repairPeriod = 30 * time.Minute
 	// lostGap is between two passes because events of pods were lost.
 	lostGap = 30 * time.Second

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// resolver completes configurations by what stands outside of them: what the cluster says of the node, what the pod asks for, and the
-// plugins that one of type flannel stands for.
+// resolver completes configurations by what stands outside of them: what the cluster says of the node, what the pod
+// asks for, and the plugins that one of type flannel stands for.
 type resolver struct {
 	catalog *catalog
 	node    func() Node // nil: nothing is known of the node
@@ -110,7 +110,8 @@ func (r *run) ask(conf model.PluginConf) (ipam.Ask, error) {
 func (r *resolver) withAny(job Job) Job {
 	any := func() []netip.Prefix {
 		known := r.nodeFacts().PodCIDRs
-		return append(slices.Clone(known), netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0))
+		return append(slices.Clone(known), netip.PrefixFrom(netip.IPv4Unspecified(), 0),
+			netip.PrefixFrom(netip.IPv6Unspecified(), 0))
 	}
 	if filled, err := r.withPrefixes(job, any); err == nil {
 		return filled

@@ -32,12 +32,14 @@ func rulesOf(t *testing.T, job attach.Job) string {
 	return out.String()
 }
 
-// What is undone late of a pod's sandbox takes nothing from the pod's next one, which has the same link on the node and may have
-// the same addresses: neither what keeps it from speaking in others' names, nor its limits, nor its floating IPs.
+// What is undone late of a pod's sandbox takes nothing from the pod's next one, which has the same link on the node and
+// may have the same addresses: neither what keeps it from speaking in others' names, nor its limits, nor its floating
+// IPs.
 func TestRoutedLateDel(t *testing.T) {
 	says := []string{
 		"cni.projectcalico.org/ipAddrs", `["10.8.0.33","fd00:8::33"]`, "cni.projectcalico.org/hwAddr", "02:00:00:00:00:33",
-		"cni.projectcalico.org/floatingIPs", `["198.51.100.7"]`, "cni.projectcalico.org/allowedSourcePrefixes", `["172.16.0.0/24"]`,
+		"cni.projectcalico.org/floatingIPs", `["198.51.100.7"]`, "cni.projectcalico.org/allowedSourcePrefixes",
+		`["172.16.0.0/24"]`,
 		qos + "egressPacketRate", "100", qos + "ingressMaxConnections", "50", qos + "dscp", "8",
 	}
 	for _, way := range []struct {
@@ -82,8 +84,8 @@ func TestRoutedLateDel(t *testing.T) {
 	}
 }
 
-// The sandbox's namespace may go, and its link with it, before its DEL comes. What the next one then finds of its own name on
-// the node becomes its own; and what flushed rules are brought back is the living one's.
+// The sandbox's namespace may go, and its link with it, before its DEL comes. What the next one then finds of its own
+// name on the node becomes its own; and what flushed rules are brought back is the living one's.
 func TestRoutedSandboxWithoutDel(t *testing.T) {
 	for _, ids := range [][2]string{{"a", "b"}, {"b", "a"}} { // whichever is looked at first
 		t.Run(ids[0]+" before "+ids[1], func(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// What keeps a pod from speaking in others' names stands until its link is down: nothing that it sends under another's address
-// while it is detached arrives.
+// What keeps a pod from speaking in others' names stands until its link is down: nothing that it sends under another's
+// address while it is detached arrives.
 func TestRoutedSourceUntilTheEnd(t *testing.T) {
 	n := routedNode(t)
 	b, second := n.routedPod(calico, "web-1")
@@ -99,8 +99,8 @@ func flood(t *testing.T, ns *netns.NS, from, to netip.Addr) (stop func()) {
 	return func() { halt.Store(true); <-done; _ = c.Close() }
 }
 
-// An address that a pod brings along, or that is to lead to it, is nobody else's on the node: not one that IPAM gave, not one that
-// another brought, not the node's; and what IPAM gives is not one that somebody brought.
+// An address that a pod brings along, or that is to lead to it, is nobody else's on the node: not one that IPAM gave,
+// not one that another brought, not the node's; and what IPAM gives is not one that somebody brought.
 func TestRoutedBroughtAddresses(t *testing.T) {
 	const brings, floats = "cni.projectcalico.org/ipAddrsNoIpam", "cni.projectcalico.org/floatingIPs"
 	n, _ := wishingNode(t)
@@ -115,14 +115,27 @@ func TestRoutedBroughtAddresses(t *testing.T) {
 			code model.Code
 			want string
 		}{
-			"IPAM's":              {[]string{brings, `["10.8.0.50"]`}, model.CodeTaken, "address 10.8.0.50 is taken by pod default/live"},
-			"IPAM's as floating":  {[]string{floats, `["10.8.0.50"]`}, model.CodeTaken, "address 10.8.0.50 is taken by pod default/live"},
-			"another's":           {[]string{brings, `["10.8.0.60"]`}, model.CodeTaken, "address 10.8.0.60 is taken by pod default/brought"},
-			"another's floating":  {[]string{brings, `["198.51.100.7"]`}, model.CodeTaken, "address 198.51.100.7 is taken by pod default/brought"},
-			"another's by IPAM":   {[]string{"cni.projectcalico.org/ipAddrs", `["10.8.0.60"]`}, model.CodeTaken, "address 10.8.0.60 is taken by pod default/brought"},
+			"IPAM's": {
+				[]string{brings, `["10.8.0.50"]`}, model.CodeTaken, "address 10.8.0.50 is taken by pod default/live",
+			},
+			"IPAM's as floating": {
+				[]string{floats, `["10.8.0.50"]`}, model.CodeTaken, "address 10.8.0.50 is taken by pod default/live",
+			},
+			"another's": {
+				[]string{brings, `["10.8.0.60"]`}, model.CodeTaken, "address 10.8.0.60 is taken by pod default/brought",
+			},
+			"another's floating": {
+				[]string{brings, `["198.51.100.7"]`}, model.CodeTaken, "address 198.51.100.7 is taken by pod default/brought",
+			},
+			"another's by IPAM": {
+				[]string{"cni.projectcalico.org/ipAddrs", `["10.8.0.60"]`}, model.CodeTaken,
+				"address 10.8.0.60 is taken by pod default/brought",
+			},
 			"the node's":          {[]string{brings, `["192.0.2.7"]`}, model.CodeTaken, "192.0.2.7 is the node's own, on lo"},
 			"the node's floating": {[]string{floats, `["192.0.2.7"]`}, model.CodeTaken, "192.0.2.7 is the node's own, on lo"},
-			"the gateway's":       {[]string{brings, `["169.254.1.1"]`}, model.CodeInvalidConf, `"169.254.1.1" is no address of a host`},
+			"the gateway's": {
+				[]string{brings, `["169.254.1.1"]`}, model.CodeInvalidConf, `"169.254.1.1" is no address of a host`,
+			},
 		} {
 			_, err := n.Add(t.Context(), n.saying(calicoOpen, "new", c.says...))
 			wantCode(t, what+": "+name, err, c.code, c.want)
@@ -163,12 +176,16 @@ func TestRoutedFloatingAtOnce(t *testing.T) {
 	nettest.Run(t, world, "ip", "link", "set", "in0", "up")
 	nettest.Run(t, nil, "ip", "route", "add", "198.51.100.7", "dev", "out0")
 	nettest.Run(t, nil, "ip", "neigh", "add", "198.51.100.7", "lladdr", "02:00:00:00:00:07", "dev", "out0")
-	for _, words := range []string{"add table ip tracks", "add chain ip tracks everything { type filter hook prerouting priority 0 ; }", "add rule ip tracks everything ct state new counter"} {
+	for _, words := range []string{
+		"add table ip tracks", "add chain ip tracks everything { type filter hook prerouting priority 0 ; }",
+		"add rule ip tracks everything ct state new counter",
+	} {
 		nettest.Run(t, nil, "nft", words)
 	}
 	stop := flood(t, b.Netns, netip.MustParseAddr("10.8.0.34"), ext) // it is tracked, and leads into the world
 	defer stop()
-	a := n.saying(calicoOpen, "web-0", "cni.projectcalico.org/floatingIPs", `["198.51.100.7"]`, "cni.projectcalico.org/ipAddrs", `["10.8.0.33"]`)
+	a := n.saying(calicoOpen, "web-0", "cni.projectcalico.org/floatingIPs", `["198.51.100.7"]`,
+		"cni.projectcalico.org/ipAddrs", `["10.8.0.33"]`)
 	n.add(a)
 	arrived := make(chan struct{})
 	go func() {

@@ -17,7 +17,8 @@ import (
 
 const shaped = `{"type":"bandwidth","ingressRate":80000000,"ingressBurst":8000000,"egressRate":80000000,"egressBurst":8000000}`
 
-// A port of the node leads to a routed pod: from other pods, from the pod itself, from the node and from its loopback address.
+// A port of the node leads to a routed pod: from other pods, from the pod itself, from the node and from its loopback
+// address.
 func TestRoutedHostPort(t *testing.T) {
 	n := routedNode(t)
 	port := `{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}}`
@@ -47,14 +48,15 @@ func TestRoutedHostPort(t *testing.T) {
 	n.clean("DEL")
 }
 
-// A pod's next sandbox has the same name on the node. It has to wait until the DEL of the one before; what somebody else left
-// of that name goes.
+// A pod's next sandbox has the same name on the node. It has to wait until the DEL of the one before; what somebody
+// else left of that name goes.
 func TestRoutedSandboxAgain(t *testing.T) {
 	n := routedNode(t)
 	first, _ := n.routedPod(calico, "web-0")
 	second := n.podJob(calico, "web-0")
 	_, err := n.Add(t.Context(), second)
-	wantCode(t, "beside the first", err, model.CodeTryAgain, `interface "cali0d7763386da" exists already on the node`, first.Request.ContainerID)
+	wantCode(t, "beside the first", err, model.CodeTryAgain, `interface "cali0d7763386da" exists already on the node`,
+		first.Request.ContainerID)
 	if err := n.Del(t.Context(), first); err != nil {
 		t.Error(err)
 	}
@@ -83,7 +85,9 @@ func TestRoutedSandboxAgain(t *testing.T) {
 // Whatever step fails, nothing is left; what a kill leaves is undone by the next start.
 func TestRoutedFailsAnywhere(t *testing.T) {
 	n, _ := wishingNode(t)
-	list := []string{"cni.projectcalico.org/floatingIPs", `["198.51.100.7"]`, qos + "egressPacketRate", "100", qos + "dscp", "8"}
+	list := []string{
+		"cni.projectcalico.org/floatingIPs", `["198.51.100.7"]`, qos + "egressPacketRate", "100", qos + "dscp", "8",
+	}
 	errStep := errors.New("not today")
 	for k, steps := 0, 1; k < steps; k++ {
 		var seen []string
@@ -120,7 +124,8 @@ func TestRoutedFailsAnywhere(t *testing.T) {
 // Rules that others flush come back; records that are lost are found by the marks; GC keeps who is valid.
 func TestRoutedRepairAndGC(t *testing.T) {
 	n, _ := wishingNode(t)
-	a := n.saying(calicoOpen, "web-0", "cni.projectcalico.org/floatingIPs", `["198.51.100.7"]`, qos+"egressPacketRate", "100", qos+"dscp", "8")
+	a := n.saying(calicoOpen, "web-0", "cni.projectcalico.org/floatingIPs", `["198.51.100.7"]`, qos+"egressPacketRate",
+		"100", qos+"dscp", "8")
 	b := n.saying(calicoOpen, "web-1", "cni.projectcalico.org/ipAddrs", `["10.8.0.10"]`)
 	n.add(a)
 	n.add(b)
@@ -133,7 +138,10 @@ func TestRoutedRepairAndGC(t *testing.T) {
 		return out
 	}
 	before := ruleset()
-	for _, vandal := range []string{"flush ruleset", "delete table inet weft_source", "flush set arp weft_source own4", "flush set inet weft_qos packets_out"} {
+	for _, vandal := range []string{
+		"flush ruleset", "delete table inet weft_source", "flush set arp weft_source own4",
+		"flush set inet weft_qos packets_out",
+	} {
 		nettest.Run(t, nil, "nft", vandal)
 		if err := n.RepairRules(t.Context(), false); err != nil {
 			t.Errorf("%s: %v", vandal, err)
@@ -226,11 +234,13 @@ func TestRoutedPodOfCalico(t *testing.T) {
 	n.clean("DEL")
 }
 
-// A pod may have several routed interfaces: each has names of its own on the node, and the default routes are the first one's.
+// A pod may have several routed interfaces: each has names of its own on the node, and the default routes are the first
+// one's.
 func TestRoutedTwice(t *testing.T) {
 	n, _ := wishingNode(t)
 	first := n.saying(calicoOpen, "web-0", "cni.projectcalico.org/ipAddrs", `["10.8.0.33","fd00:8::33"]`)
-	second := n.job(strings.Replace(n.list(calico), `"name":"net"`, `"name":"more"`, 1), first.Request.ContainerID, first.Netns)
+	second := n.job(strings.Replace(n.list(calico), `"name":"net"`, `"name":"more"`, 1),
+		first.Request.ContainerID, first.Netns)
 	second.Request.IfName, second.Request.Args = "net1", first.Request.Args
 	second.Request.Origin = &model.Origin{Pod: first.Request.Origin.Pod, Network: "default/more"}
 	other := n.saying(calicoOpen, "web-1", "cni.projectcalico.org/ipAddrs", `["10.8.0.34","fd00:8::34"]`)

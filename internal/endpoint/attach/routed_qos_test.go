@@ -24,10 +24,14 @@ const qos = "qos.projectcalico.org/"
 // before what a bandwidth plugin behind is told.
 func TestRoutedBandwidth(t *testing.T) {
 	n, _ := wishingNode(t)
-	job := n.saying(calicoOpen+`,{"type":"bandwidth","ingressRate":80000000,"ingressBurst":8000000,"egressRate":80000000,"egressBurst":8000000}`, "web-0",
+	job := n.saying(
+		calicoOpen+
+			`,{"type":"bandwidth","ingressRate":80000000,"ingressBurst":8000000,"egressRate":80000000,"egressBurst":8000000}`,
+		"web-0",
 		qos+"ingressBandwidth", "10M", qos+"ingressPeakrate", "20M", qos+"ingressBurst", "1M")
 	n.add(job)
-	if out := nettest.Run(t, nil, "tc", "qdisc", "show", "dev", n.hostEnd(job)); !strings.Contains(out, "tbf") || !strings.Contains(out, "rate 10Mbit") || !strings.Contains(out, "peakrate 20Mbit") {
+	if out := nettest.Run(t, nil, "tc", "qdisc", "show", "dev", n.hostEnd(job)); !strings.Contains(out, "tbf") ||
+		!strings.Contains(out, "rate 10Mbit") || !strings.Contains(out, "peakrate 20Mbit") {
 		t.Errorf("ingress: %s", out)
 	}
 	if out := nettest.Run(t, job.Netns, "tc", "qdisc", "show", "dev", "eth0"); !strings.Contains(out, "rate 80Mbit") {
@@ -93,8 +97,9 @@ func TestRoutedLimits(t *testing.T) {
 	n.clean("DEL")
 }
 
-// connects is how many connections a pod has to the node at once. One that is over a limit is refused at once; nothing else may
-// keep one from being made, least of all a patience that ends while the connection is there already, and counts.
+// connects is how many connections a pod has to the node at once. One that is over a limit is refused at once; nothing
+// else may keep one from being made, least of all a patience that ends while the connection is there already, and
+// counts.
 func (n *node) connects(pod *netns.NS, tries int) (made int) {
 	n.t.Helper()
 	l, err := net.Listen("tcp4", "192.0.2.7:0")
@@ -151,14 +156,17 @@ func dial(addr string) error {
 	return err
 }
 
-// A TCP connection over a limit is refused with a reset, as Calico does it: in each direction, from other pods and from the node.
+// A TCP connection over a limit is refused with a reset, as Calico does it: in each direction, from other pods and from
+// the node.
 func TestRoutedConnectionsRefused(t *testing.T) {
 	if _, err := exec.LookPath("conntrack"); err != nil {
 		nettest.Without(t, "no conntrack program")
 	}
 	n, _ := wishingNode(t)
-	out := n.saying(calicoOpen, "out", qos+"egressMaxConnections", "1", "cni.projectcalico.org/ipAddrs", `["10.8.0.11","fd00:8::11"]`)
-	in := n.saying(calicoOpen, "in", qos+"ingressMaxConnections", "1", "cni.projectcalico.org/ipAddrs", `["10.8.0.12","fd00:8::12"]`)
+	out := n.saying(calicoOpen, "out", qos+"egressMaxConnections", "1", "cni.projectcalico.org/ipAddrs",
+		`["10.8.0.11","fd00:8::11"]`)
+	in := n.saying(calicoOpen, "in", qos+"ingressMaxConnections", "1", "cni.projectcalico.org/ipAddrs",
+		`["10.8.0.12","fd00:8::12"]`)
 	free := n.saying(calicoOpen, "free", "cni.projectcalico.org/ipAddrs", `["10.8.0.13","fd00:8::13"]`)
 	for _, job := range []attach.Job{out, in, free} {
 		n.add(job)

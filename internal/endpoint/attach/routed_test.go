@@ -27,7 +27,9 @@ func routedNode(t testing.TB) *node {
 	t.Cleanup(func() { _, _ = nettest.Try(nil, "ip", "addr", "del", "192.0.2.7/32", "dev", "lo") })
 	n.cfg.Planners = plugin.InAgent()
 	n.cfg.Node = func() attach.Node {
-		return attach.Node{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.8.0.0/24"), netip.MustParsePrefix("fd00:8::/64")}, MTU: 1380}
+		return attach.Node{
+			PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.8.0.0/24"), netip.MustParsePrefix("fd00:8::/64")}, MTU: 1380,
+		}
 	}
 	n.Attacher = attach.New(n.cfg)
 	return n
@@ -53,10 +55,12 @@ func TestRoutedPod(t *testing.T) {
 	a, first := n.routedPod(calico, "web-0")
 	b, second := n.routedPod(calico, "web-1")
 	const host = "cali0d7763386da" // of sha1("default.web-0")
-	if got := plugin.CalicoHostName(a.Request); got != host || first.Interfaces[0].Name != host || first.Interfaces[0].MAC != "ee:ee:ee:ee:ee:ee" {
+	if got := plugin.CalicoHostName(a.Request); got != host || first.Interfaces[0].Name != host ||
+		first.Interfaces[0].MAC != "ee:ee:ee:ee:ee:ee" {
 		t.Errorf("host's end is %s, result %+v", got, first.Interfaces)
 	}
-	if first.Interfaces[1].MTU != 1400 || first.IPs[0].Address.String() != "10.8.0.2/32" || first.IPs[0].Gateway.IsValid() {
+	if first.Interfaces[1].MTU != 1400 || first.IPs[0].Address.String() != "10.8.0.2/32" ||
+		first.IPs[0].Gateway.IsValid() {
 		t.Errorf("result %+v", first)
 	}
 	for _, ip := range second.IPs {
@@ -85,7 +89,8 @@ func TestRoutedPod(t *testing.T) {
 	n.clean("DEL")
 }
 
-// A pod speaks for itself alone: with its own hardware address and its own addresses, to no loopback address of the node.
+// A pod speaks for itself alone: with its own hardware address and its own addresses, to no loopback address of the
+// node.
 func TestRoutedSource(t *testing.T) {
 	n := routedNode(t)
 	a, first := n.routedPod(calico, "web-0")
@@ -106,7 +111,8 @@ func TestRoutedSource(t *testing.T) {
 	heard("the node's", true, "192.0.2.7")
 	ip("addr", "add", "10.8.0.77/32", "dev", "eth0")
 	ip("addr", "add", "fd00:8::77/128", "dev", "eth0", "nodad")
-	nettest.Run(t, nil, "ip", "route", "add", "10.8.0.77", "dev", plugin.CalicoHostName(a.Request)) // so that an answer would come
+	// so that an answer would come
+	nettest.Run(t, nil, "ip", "route", "add", "10.8.0.77", "dev", plugin.CalicoHostName(a.Request))
 	nettest.Run(t, nil, "ip", "route", "add", "fd00:8::77", "dev", plugin.CalicoHostName(a.Request))
 	before := spoofed(t)
 	heard("another address", false, "-I", "10.8.0.77", to4)

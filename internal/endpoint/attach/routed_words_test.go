@@ -78,15 +78,18 @@ func wishingNode(t *testing.T) (*node, *wished) {
 	return n, w
 }
 
-// What a pod says of its addresses reaches the allocator, or goes past it, and what it says of its hardware address is so.
+// What a pod says of its addresses reaches the allocator, or goes past it, and what it says of its hardware address is
+// so.
 func TestRoutedWishes(t *testing.T) {
 	n, w := wishingNode(t)
-	job := n.saying(calicoOpen, "web-0", "cni.projectcalico.org/ipAddrs", `["10.8.0.33","fd00:8::33"]`, "cni.projectcalico.org/ipv4pools", `["blue"]`,
+	job := n.saying(calicoOpen, "web-0", "cni.projectcalico.org/ipAddrs", `["10.8.0.33","fd00:8::33"]`,
+		"cni.projectcalico.org/ipv4pools", `["blue"]`,
 		"cni.projectcalico.org/ipFamilies", `["IPv4","IPv6"]`, "cni.projectcalico.org/hwAddr", "02:00:00:00:00:33")
 	result := n.add(job)
 	want := []model.AddressWishes{{
-		NamespaceLabels: map[string]string{"team": "a"}, Pools4: []string{"blue"}, Families: []model.IPFamily{model.IPv4, model.IPv6},
-		Addrs: []netip.Addr{netip.MustParseAddr("10.8.0.33"), netip.MustParseAddr("fd00:8::33")},
+		NamespaceLabels: map[string]string{"team": "a"}, Pools4: []string{"blue"},
+		Families: []model.IPFamily{model.IPv4, model.IPv6},
+		Addrs:    []netip.Addr{netip.MustParseAddr("10.8.0.33"), netip.MustParseAddr("fd00:8::33")},
 	}}
 	if d := cmp.Diff(want, w.asked, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); d != "" {
 		t.Error(d)
@@ -120,7 +123,8 @@ func TestRoutedWishes(t *testing.T) {
 	}
 	n.clean("DEL")
 	_, err := n.Add(t.Context(), n.saying(calico, "web-2", "cni.projectcalico.org/floatingIPs", `["192.0.2.1"]`))
-	wantCode(t, "closed gate", err, model.CodeInvalidConf, "annotation cni.projectcalico.org/floatingIPs: feature_control.floating_ips is off")
+	wantCode(t, "closed gate", err, model.CodeInvalidConf,
+		"annotation cni.projectcalico.org/floatingIPs: feature_control.floating_ips is off")
 	n.clean("refused ADD")
 }
 
@@ -128,7 +132,8 @@ func TestRoutedWishes(t *testing.T) {
 func TestRoutedFloating(t *testing.T) {
 	n, _ := wishingNode(t)
 	const word = "cni.projectcalico.org/floatingIPs"
-	a := n.saying(calicoOpen, "web-0", word, `["198.51.100.7","198.51.100.8","2001:db8:7::7"]`, "cni.projectcalico.org/ipAddrs", `["10.8.0.33","fd00:8::33"]`)
+	a := n.saying(calicoOpen, "web-0", word, `["198.51.100.7","198.51.100.8","2001:db8:7::7"]`,
+		"cni.projectcalico.org/ipAddrs", `["10.8.0.33","fd00:8::33"]`)
 	b := n.saying(calicoOpen, "web-1", "cni.projectcalico.org/ipAddrs", `["10.8.0.34","fd00:8::34"]`)
 	n.add(a)
 	n.add(b)
@@ -144,7 +149,8 @@ func TestRoutedFloating(t *testing.T) {
 	}
 	taken := n.saying(calicoOpen, "web-2", word, `["198.51.100.8"]`)
 	_, err := n.Add(t.Context(), taken)
-	wantCode(t, "taken", err, model.CodeTaken, "address 198.51.100.8 is taken by pod default/web-0 (attachment net/"+a.Request.ContainerID)
+	wantCode(t, "taken", err, model.CodeTaken, "address 198.51.100.8 is taken by pod default/web-0 (attachment net/"+
+		a.Request.ContainerID)
 	_, err = n.Add(t.Context(), n.saying(calicoOpen, "web-3", word, `["2001:db8:7::9"]`))
 	wantCode(t, "other family", err, model.CodeInvalidConf, "2001:db8:7::9: the pod has no address of its family")
 	if err := n.Del(t.Context(), a); err != nil {

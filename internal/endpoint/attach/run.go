@@ -46,8 +46,8 @@ func (r *run) ended() bool { return r.at >= len(r.job.Network.Plugins) }
 // foreign reports whether the plugin that comes next is not built in.
 func (r *run) foreign() bool { return r.a.catalog.planners[r.job.Network.Plugins[r.at].Type] == nil }
 
-// open begins the segment of the built-in plugins that come next. They must stop before a foreign plugin, or one whose IPAM
-// needs the interface and is asked between two acts.
+// open begins the segment of the built-in plugins that come next. They must stop before a foreign plugin, or one whose
+// IPAM needs the interface and is asked between two acts.
 func (r *run) open() error {
 	plugins := r.job.Network.Plugins
 	j := r.at + 1
@@ -91,7 +91,8 @@ func applyFault(err error, network string, f state.Fragment) error {
 		return model.Faultf(model.CodeInvalidConf, "choose another master or VLAN", "network %q: %w", network, err)
 	}
 	if errors.Is(err, kernel.ErrNoVlans) {
-		return model.Faultf(model.CodeInvalidConf, "leave vlan and vlanTrunk out, or boot a kernel with CONFIG_BRIDGE_VLAN_FILTERING",
+		return model.Faultf(
+			model.CodeInvalidConf, "leave vlan and vlanTrunk out, or boot a kernel with CONFIG_BRIDGE_VLAN_FILTERING",
 			"network %q: %w", network, err)
 	}
 	return fmt.Errorf("network %q: %w", network, err)

@@ -25,8 +25,8 @@ type settler struct {
 	log        *slog.Logger
 }
 
-// settle deals with an earlier ADD of the same attachment: the same answer again, an error, or its undo. What is to stay of
-// it, because the list has a plugin twice that only tunes, goes before the acts of this one.
+// settle deals with an earlier ADD of the same attachment: the same answer again, an error, or its undo. What is to
+// stay of it, because the list has a plugin twice that only tunes, goes before the acts of this one.
 func (s *settler) settle(ctx context.Context, job Job, id uint64, spaces kernel.Spaces) (*model.Result, []Act, error) {
 	old, found, err := s.records.get(job.Request.Key())
 	if err != nil || !found {
@@ -79,7 +79,8 @@ func (s *settler) compare(ctx context.Context, old Record, job Job, spaces kerne
 }
 
 func exists(job Job, how string) error {
-	return model.Faultf(model.CodeExists, "DEL it first", "interface %q of container %s is attached to network %q already%s",
+	return model.Faultf(model.CodeExists, "DEL it first",
+		"interface %q of container %s is attached to network %q already%s",
 		job.Request.IfName, job.Request.ContainerID, job.Request.Network, how)
 }
 

@@ -30,7 +30,8 @@ func TestShapedDevice(t *testing.T) {
 			t.Errorf("CHECK: %v", err)
 		}
 		out := nettest.Run(t, ns, "tc", "qdisc", "show")
-		if strings.Count(out, "tbf 7766:") != 2 || !strings.Contains(out, "ingress ffff: dev eth0") || !strings.Contains(out, "4Mbit") {
+		if strings.Count(out, "tbf 7766:") != 2 || !strings.Contains(out, "ingress ffff: dev eth0") ||
+			!strings.Contains(out, "4Mbit") {
 			t.Errorf("in the container: %s", out)
 		}
 		if err := n.Del(t.Context(), job); err != nil {
@@ -40,18 +41,20 @@ func TestShapedDevice(t *testing.T) {
 		if after := nettest.Run(t, nil, "ip", "-br", "link"); after != before {
 			t.Errorf("before:\n%s\nafter:\n%s", before, after)
 		}
-		if out := nettest.Run(t, nil, "tc", "qdisc", "show"); strings.Contains(out, "tbf") || strings.Contains(out, "ingress") {
+		if out := nettest.Run(t, nil, "tc", "qdisc", "show"); strings.Contains(out, "tbf") ||
+			strings.Contains(out, "ingress") {
 			t.Errorf("it came back with limits: %s", out)
 		}
 	}
 }
 
-// TestGuardedComeAndGo lets pods that share a bridge, its name in sets and three tables come and go beside each other: the
-// last one's tables go while the next one's are made.
+// TestGuardedComeAndGo lets pods that share a bridge, its name in sets and three tables come and go beside each other:
+// the last one's tables go while the next one's are made.
 func TestGuardedComeAndGo(t *testing.T) {
 	n := newNode(t)
 	const pods, rounds = 12, 4
-	list := n.list(bridge, `{"type":"bandwidth","ingressRate":8000000,"ingressBurst":800000}`, `{"type":"firewall","ingressPolicy":"isolated"}`)
+	list := n.list(bridge, `{"type":"bandwidth","ingressRate":8000000,"ingressBurst":800000}`,
+		`{"type":"firewall","ingressPolicy":"isolated"}`)
 	var wg sync.WaitGroup
 	for range pods {
 		id, ns := n.pod()

@@ -11,7 +11,8 @@ import (
 
 // guardedBridge is a bridge whose ports are guarded, or not.
 func guardedBridge(guard string) string {
-	return `{"type":"bridge","bridge":"abr0","guard":` + guard + `,"ipam":{"type":"host-local","subnet":"10.8.0.0/24","dataDir":"DATA"}}`
+	return `{"type":"bridge","bridge":"abr0","guard":` + guard +
+		`,"ipam":{"type":"host-local","subnet":"10.8.0.0/24","dataDir":"DATA"}}`
 }
 
 // TestTablesOfThoseBefore: the last attachment of a network takes the tables that only others had elements in.
@@ -38,8 +39,8 @@ func TestTablesOfThoseBefore(t *testing.T) {
 	}
 }
 
-// TestEarlierGuard: pods that an earlier version attached keep their elements of the guard's table, in which IPv6 addresses are a set of
-// ranges, while pods of this version come and go; without them the table goes, too.
+// TestEarlierGuard: pods that an earlier version attached keep their elements of the guard's table, in which IPv6
+// addresses are a set of ranges, while pods of this version come and go; without them the table goes, too.
 func TestEarlierGuard(t *testing.T) {
 	n := newNode(t)
 	const own6 = `"vethold" . 02:00:00:00:00:01 . fd00:8::2`

@@ -56,13 +56,18 @@ func newMigrating(t *testing.T) *migrating {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := blocks.Open(blocks.Config{Objects: s.Objects(), Node: node, Dir: t.TempDir(), Now: time.Now, After: time.After, Random: rand.Reader})
+		e, err := blocks.Open(blocks.Config{
+			Objects: s.Objects(), Node: node, Dir: t.TempDir(), Now: time.Now, After: time.After, Random: rand.Reader,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return e
 	}
-	m := &migrating{node: routedNode(t), here: engine("here"), there: engine("there"), guard: &watchman{t: t, last: map[string]model.WorkloadEndpoint{}}}
+	m := &migrating{
+		node: routedNode(t), here: engine("here"), there: engine("there"),
+		guard: &watchman{t: t, last: map[string]model.WorkloadEndpoint{}},
+	}
 	m.cfg.Allocators["calico-ipam"] = m.here.Allocators()[2]
 	m.cfg.Guard, m.cfg.Moved = m.guard, func(key model.AttachmentKey) { m.moved = append(m.moved, key) }
 	m.Attacher = attach.New(m.cfg)
@@ -73,7 +78,8 @@ func newMigrating(t *testing.T) *migrating {
 func (m *migrating) source(vm string) []netip.Addr {
 	m.t.Helper()
 	h, err := m.there.Allocators()[2].(ipam.Holder).Hold(m.t.Context(), ipam.Ask{
-		Conf: json.RawMessage(pooled), Network: "net", ContainerID: "source", IfName: "eth0", VM: &model.VMRef{Namespace: "default", Name: vm},
+		Conf: json.RawMessage(pooled), Network: "net", ContainerID: "source", IfName: "eth0",
+		VM: &model.VMRef{Namespace: "default", Name: vm},
 	})
 	if err == nil {
 		err = h.Keep()
@@ -141,14 +147,15 @@ func (m *migrating) record(job attach.Job) attach.Record {
 	return rec
 }
 
-// TestStandby: an attachment that stands by is there with all that it needs, and nothing leads to it or is said of it, before it takes the
-// addresses over; it steps back, comes again, and goes.
+// TestStandby: an attachment that stands by is there with all that it needs, and nothing leads to it or is said of it,
+// before it takes the addresses over; it steps back, comes again, and goes.
 func TestStandby(t *testing.T) {
 	m := newMigrating(t)
 	addrs := m.source("db")
 	job := m.target("db", "target")
 	result := m.add(job)
-	if len(addrs) != 2 || len(result.IPs) != 2 || result.IPs[0].Address.Addr() != addrs[0] || result.IPs[1].Address.Addr() != addrs[1] {
+	if len(addrs) != 2 || len(result.IPs) != 2 || result.IPs[0].Address.Addr() != addrs[0] ||
+		result.IPs[1].Address.Addr() != addrs[1] {
 		t.Fatalf("result %+v, the machine has %v", result.IPs, addrs)
 	}
 	state := func(what string, standby bool, ways int) {
@@ -216,8 +223,8 @@ func TestStandby(t *testing.T) {
 	}
 }
 
-// TestStandbyKilled: wherever the agent dies while the addresses go over, the next one does it again, and nothing is left in the end; a
-// failure of the store leaves it to be done again.
+// TestStandbyKilled: wherever the agent dies while the addresses go over, the next one does it again, and nothing is
+// left in the end; a failure of the store leaves it to be done again.
 func TestStandbyKilled(t *testing.T) {
 	m := newMigrating(t)
 	addrs := m.source("db")
@@ -246,13 +253,16 @@ func TestStandbyKilled(t *testing.T) {
 		}
 		m.clean(at)
 	}
-	if err := m.Activate(context.Background(), model.AttachmentKey{Network: "net", ContainerID: "none", IfName: "eth0"}); err == nil {
+	if err := m.Activate(context.Background(), model.AttachmentKey{
+		Network: "net", ContainerID: "none", IfName: "eth0",
+	}); err == nil {
 		t.Error("what is not there is activated")
 	}
 }
 
-// TestMachineMAC: a machine's interface has the same hardware address in each of its pods, unless somebody says another or that nothing is
-// to stay; where addresses have to stay, an IPAM that cannot do that is refused before anything is touched.
+// TestMachineMAC: a machine's interface has the same hardware address in each of its pods, unless somebody says another
+// or that nothing is to stay; where addresses have to stay, an IPAM that cannot do that is refused before anything is
+// touched.
 func TestMachineMAC(t *testing.T) {
 	m := newMigrating(t)
 	mac := func(pod string, change func(*model.Origin)) string {
@@ -272,17 +282,21 @@ func TestMachineMAC(t *testing.T) {
 	if second := mac("two", nil); second != first {
 		t.Errorf("%s, then %s", first, second)
 	}
-	if other := mac("three", func(o *model.Origin) { o.VM = &model.VMRef{Namespace: "default", Name: "web"} }); other == first {
+	if other := mac("three", func(o *model.Origin) {
+		o.VM = &model.VMRef{Namespace: "default", Name: "web"}
+	}); other == first {
 		t.Errorf("two machines have %s", other)
 	}
 	if own := mac("four", func(o *model.Origin) { o.Keep = model.KeepNever }); own == first {
 		t.Errorf("nothing is to stay, and %s does", own)
 	}
 	m.clean("DEL")
-	job := m.job(m.list(`{"type":"ptp","ipam":{"type":"static","addresses":[{"address":"10.9.0.2/24"}]}}`), "x", nettest.NS(t, "x"))
+	job := m.job(m.list(`{"type":"ptp","ipam":{"type":"static","addresses":[{"address":"10.9.0.2/24"}]}}`), "x",
+		nettest.NS(t, "x"))
 	job.Request.Args = [][2]string{{"WEFT_VM", "default/db"}, {"WEFT_KEEP_ADDRESS", "true"}}
 	_, err := m.Add(t.Context(), job)
-	wantCode(t, "an IPAM that keeps nothing", err, model.CodeInvalidConf, `ipam.type "static" cannot keep the addresses of virtual machine default/db: it knows nothing of virtual machines`)
+	wantCode(t, "an IPAM that keeps nothing", err, model.CodeInvalidConf,
+		`ipam.type "static" cannot keep the addresses of virtual machine default/db: it knows nothing of virtual machines`)
 	for _, bad := range []struct{ key, value, says string }{
 		{"WEFT_VM", "db", `CNI_ARGS WEFT_VM "db" is no namespace and name`},
 		{"WEFT_VM", "default/d b", `WEFT_VM`},

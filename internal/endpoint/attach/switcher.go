@@ -23,12 +23,13 @@ type switcher struct {
 	fail    failpoint
 }
 
-// A virtual machine that migrates has two attachments for a while, with the same addresses. One of them stands by: all of it is
-// made, policy stands, but nothing on the node leads to its addresses, nothing from there is let in in their name, and nobody is told
-// of them.
+// A virtual machine that migrates has two attachments for a while, with the same addresses. One of them stands by: all
+// of it is made, policy stands, but nothing on the node leads to its addresses, nothing from there is let in in their
+// name, and nobody is told of them.
 
-// activate has a finished attachment that stood by take its addresses over: what leads to them is applied in one batch, they are
-// taken from where they were, and others are told. Of one that has them already all of it is made sure of once more.
+// activate has a finished attachment that stood by take its addresses over: what leads to them is applied in one batch,
+// they are taken from where they were, and others are told. Of one that has them already all of it is made sure of once
+// more.
 func (s *switcher) activate(ctx context.Context, key model.AttachmentKey) error {
 	return s.turn(ctx, key, "activate", func(rec Record) error {
 		ways := rec.ways()
@@ -51,7 +52,8 @@ func (s *switcher) activate(ctx context.Context, key model.AttachmentKey) error 
 	})
 }
 
-// retire has a finished attachment stand by: nothing leads to its addresses here any more. Another one has them, or is about to.
+// retire has a finished attachment stand by: nothing leads to its addresses here any more. Another one has them, or is
+// about to.
 func (s *switcher) retire(ctx context.Context, key model.AttachmentKey) error {
 	return s.turn(ctx, key, "retire", func(rec Record) error {
 		ways := rec.ways()

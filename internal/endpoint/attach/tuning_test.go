@@ -35,7 +35,8 @@ func TestTunedAsItIsMade(t *testing.T) {
 				t.Fatal(err)
 			}
 			last := rec.Acts[len(rec.Acts)-1]
-			if len(last.Files) > 0 || last.Restore == nil || len(last.Restore.Pod.Links) > 0 || len(last.Restore.Pod.Sysctls) != 1 {
+			if len(last.Files) > 0 || last.Restore == nil || len(last.Restore.Pod.Links) > 0 ||
+				len(last.Restore.Pod.Sysctls) != 1 {
 				t.Errorf("pre-image %+v, files %v", last.Restore, last.Files)
 			}
 			if links := last.Fragment.Pod.Links; len(links) != 1 || links[0].MTU != 1400 || links[0].Kind == "" {
@@ -70,13 +71,14 @@ func wantTuned(t *testing.T, ns *netns.NS) {
 			t.Errorf("%s is missing: %s", word, out)
 		}
 	}
-	if got := nettest.Run(t, ns, "cat", "/proc/sys/net/ipv4/conf/eth0/arp_filter", "/proc/sys/net/core/somaxconn"); got != "1\n500\n" {
+	if got := nettest.Run(t, ns, "cat", "/proc/sys/net/ipv4/conf/eth0/arp_filter",
+		"/proc/sys/net/core/somaxconn"); got != "1\n500\n" {
 		t.Errorf("settings: %q", got)
 	}
 }
 
-// Behind a foreign plugin, and behind IPAM that needs the interface, that interface is there and is changed: what was made by
-// somebody else is given back.
+// Behind a foreign plugin, and behind IPAM that needs the interface, that interface is there and is changed: what was
+// made by somebody else is given back.
 func TestTunedAfterwards(t *testing.T) {
 	n := newNode(t)
 	n.plugin("looker", looker)
@@ -104,7 +106,8 @@ esac; exit 0`)
 			}
 			if name == "foreign" {
 				out := nettest.Run(t, nil, "cat", n.bin+"/maker.del")
-				if !strings.Contains(out, "mtu 1500") || !strings.Contains(out, "qlen 1000") || strings.Contains(out, "00:77") || strings.Contains(out, "PROMISC") {
+				if !strings.Contains(out, "mtu 1500") || !strings.Contains(out, "qlen 1000") || strings.Contains(out, "00:77") ||
+					strings.Contains(out, "PROMISC") {
 					t.Errorf("at its DEL: %s", out)
 				}
 			}
@@ -153,10 +156,12 @@ func TestRoutedBySourceAsItIsMade(t *testing.T) {
 // lent is a list that moves a device of the node into the container and tunes it there.
 const lent = `{"type":"host-device","device":"card","ipam":{"type":"host-local","subnet":"10.8.0.0/24","dataDir":"DATA"}}`
 
-// A device that was lent comes back as it was, wherever the ADD or the DEL was cut, by DEL, by a restarted agent or by GC.
+// A device that was lent comes back as it was, wherever the ADD or the DEL was cut, by DEL, by a restarted agent or by
+// GC.
 func TestLentAndCut(t *testing.T) {
 	n := newNode(t)
-	nettest.Run(t, nil, "ip", "link", "add", "card", "address", "02:00:00:00:00:05", "mtu", "1450", "type", "veth", "peer", "name", "wire")
+	nettest.Run(t, nil, "ip", "link", "add", "card", "address", "02:00:00:00:00:05", "mtu", "1450", "type", "veth", "peer",
+		"name", "wire")
 	defer func() { nettest.Run(t, nil, "ip", "link", "del", "card"); n.clean("the end") }()
 	for _, argv := range []string{
 		"ip link set wire up", "ip link set card up alias uplink", "ip addr add 192.0.2.5/24 dev card",
@@ -165,7 +170,8 @@ func TestLentAndCut(t *testing.T) {
 		nettest.Run(t, nil, strings.Fields(argv)...)
 	}
 	looks := func() string {
-		return nettest.Run(t, nil, "ip", "-d", "link", "show", "card") + nettest.Run(t, nil, "ip", "-4", "addr", "show", "card") +
+		return nettest.Run(t, nil, "ip", "-d", "link", "show", "card") +
+			nettest.Run(t, nil, "ip", "-4", "addr", "show", "card") +
 			nettest.Run(t, nil, "ip", "route", "show", "dev", "card")
 	}
 	id, ns := n.pod()
@@ -262,10 +268,12 @@ func TestLentBeforeItsAddresses(t *testing.T) {
 	nettest.Run(t, nil, "ip", "link", "set", "wire", "up")
 	nettest.Run(t, nil, "ip", "addr", "add", "192.0.2.5/24", "dev", "card")
 	id, ns := n.pod()
-	job := n.job(n.list(`{"type":"host-device","device":"card","ipam":{"type":"looker"}}`, tuned, `{"type":"sbr"}`), id, ns)
+	job := n.job(n.list(`{"type":"host-device","device":"card","ipam":{"type":"looker"}}`, tuned, `{"type":"sbr"}`), id,
+		ns)
 	result := n.add(job)
 	wantTuned(t, ns)
-	if out := nettest.Run(t, ns, "ip", "route", "show", "table", "100"); !strings.Contains(out, "default via 10.8.0.1 dev eth0") || !strings.Contains(out, "10.8.0.0/24") {
+	if out := nettest.Run(t, ns, "ip", "route", "show", "table", "100"); !strings.Contains(out,
+		"default via 10.8.0.1 dev eth0") || !strings.Contains(out, "10.8.0.0/24") {
 		t.Errorf("table: %s", out)
 	}
 	if out := nettest.Run(t, ns, "ip", "route", "show"); out != "" {
@@ -278,7 +286,8 @@ func TestLentBeforeItsAddresses(t *testing.T) {
 	if err := n.Del(t.Context(), job); err != nil {
 		t.Error(err)
 	}
-	if out := nettest.Run(t, nil, "cat", n.bin+"/looker.del"); !strings.Contains(out, "eth0") || strings.Contains(out, "does not exist") {
+	if out := nettest.Run(t, nil, "cat", n.bin+"/looker.del"); !strings.Contains(out, "eth0") ||
+		strings.Contains(out, "does not exist") {
 		t.Errorf("the device was gone before its addresses were given back: %s", out)
 	}
 	if out := nettest.Run(t, nil, "ip", "-o", "addr", "show", "card"); !strings.Contains(out, "192.0.2.5/24") {

@@ -11,10 +11,11 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// One network twice in a pod: each interface has its own default routes, each is as CHECK expects it, and the DEL of one leaves those of
-// the other.
+// One network twice in a pod: each interface has its own default routes, each is as CHECK expects it, and the DEL of
+// one leaves those of the other.
 func TestNetworkTwice(t *testing.T) {
-	dual := strings.Replace(bridge, `"subnet":"10.8.0.0/24"`, `"ranges":[[{"subnet":"10.8.0.0/24"}],[{"subnet":"fd08::/64"}]]`, 1)
+	dual := strings.Replace(bridge, `"subnet":"10.8.0.0/24"`,
+		`"ranges":[[{"subnet":"10.8.0.0/24"}],[{"subnet":"fd08::/64"}]]`, 1)
 	for name, together := range map[string]bool{"together": true, "one by one": false} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)

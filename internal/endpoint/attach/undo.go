@@ -19,8 +19,8 @@ import (
 const (
 	// undoTime is how long the undo of a failed or given up ADD may take, whatever is left of the caller's patience.
 	undoTime = 30 * time.Second
-	// lateUndoTime is that of an ADD whose own time is over: its caller waits but a few seconds more to be told why. What is
-	// not undone then, because a plugin hangs, is undone at the DEL that follows.
+	// lateUndoTime is that of an ADD whose own time is over: its caller waits but a few seconds more to be told why. What
+	// is not undone then, because a plugin hangs, is undone at the DEL that follows.
 	lateUndoTime = 3 * time.Second
 )
 
@@ -40,12 +40,14 @@ type undoer struct {
 	fail      failpoint
 }
 
-// abandon undoes an unfinished attachment and forgets it: its own things beside other calls, then, alone, the shared ones
-// that only it made.
+// abandon undoes an unfinished attachment and forgets it: its own things beside other calls, then, alone, the shared
+// ones that only it made.
 func (u *undoer) abandon(ctx context.Context, rec Record, spaces kernel.Spaces) error {
 	ctx, cancel := patient(ctx)
 	defer cancel()
-	if err := locked(ctx, u.locks.of(rec.Request.Network).Together, func() error { return u.undo(ctx, rec, spaces, spaces.Remove) }); err != nil {
+	if err := locked(ctx, u.locks.of(rec.Request.Network).Together, func() error {
+		return u.undo(ctx, rec, spaces, spaces.Remove)
+	}); err != nil {
 		return fmt.Errorf("undo of %s: %w", rec.Key(), err)
 	}
 	if shared, any := u.sharedOf(rec); any {
@@ -68,9 +70,11 @@ func (u *undoer) removeShared(ctx context.Context, f state.Fragment) error {
 	return u.fail.at("after shared")
 }
 
-// undo undoes a record's acts in reverse. take is Remove, when everything must be gone at the end, or Release. It goes on
-// after an error; all of it can be done again.
-func (u *undoer) undo(ctx context.Context, rec Record, spaces kernel.Spaces, take func(context.Context, state.Fragment) error) error {
+// undo undoes a record's acts in reverse. take is Remove, when everything must be gone at the end, or Release. It goes
+// on after an error; all of it can be done again.
+func (u *undoer) undo(
+	ctx context.Context, rec Record, spaces kernel.Spaces, take func(context.Context, state.Fragment) error,
+) error {
 	var errs []error
 	u.machines.leave(ctx, rec, spaces)
 	for _, act := range slices.Backward(rec.Acts) {
@@ -91,7 +95,9 @@ func (u *undoer) undo(ctx context.Context, rec Record, spaces kernel.Spaces, tak
 	return errors.Join(errs...)
 }
 
-func (u *undoer) undoAct(ctx context.Context, rec Record, act Act, spaces kernel.Spaces, take func(context.Context, state.Fragment) error) error {
+func (u *undoer) undoAct(
+	ctx context.Context, rec Record, act Act, spaces kernel.Spaces, take func(context.Context, state.Fragment) error,
+) error {
 	if act.Kind == ActApply {
 		if rec.Boot != u.boot {
 			return removeFiles(act.Files) // All else went with the machine's last run.
@@ -122,9 +128,11 @@ func (u *undoer) undoAct(ctx context.Context, rec Record, act Act, spaces kernel
 	return u.delegates.del(ctx, rec.Network, rec.Request, conf, typ, rec.Result)
 }
 
-// takeBack removes what an act applied and gives back what was there before. Of the node's things an error is the undo's:
-// it is done again. What is in a container is about to end, so it is no reason to keep it from ending.
-func (u *undoer) takeBack(ctx context.Context, rec Record, act Act, spaces kernel.Spaces, take func(context.Context, state.Fragment) error) error {
+// takeBack removes what an act applied and gives back what was there before. Of the node's things an error is the
+// undo's: it is done again. What is in a container is about to end, so it is no reason to keep it from ending.
+func (u *undoer) takeBack(
+	ctx context.Context, rec Record, act Act, spaces kernel.Spaces, take func(context.Context, state.Fragment) error,
+) error {
 	if err := take(ctx, *act.Fragment); err != nil {
 		return err
 	}
@@ -148,9 +156,9 @@ func (u *undoer) takeBack(ctx context.Context, rec Record, act Act, spaces kerne
 	return removeFiles(act.Files)
 }
 
-// sharedOf are the shared objects that the undo of a record may take. Of an unfinished ADD that is what it found missing;
-// of a finished one everything, in an agent, and no link standalone, where a bridge stays as it does with the reference
-// plugin. A table is left where others have elements, so it is always tried.
+// sharedOf are the shared objects that the undo of a record may take. Of an unfinished ADD that is what it found
+// missing; of a finished one everything, in an agent, and no link standalone, where a bridge stays as it does with the
+// reference plugin. A table is left where others have elements, so it is always tried.
 func (u *undoer) sharedOf(rec Record) (state.Fragment, bool) {
 	var out state.Fragment
 	for _, act := range rec.Acts {
@@ -197,8 +205,8 @@ func (u *undoer) finish(ctx context.Context, undone []Record) (forgotten []Recor
 	return forgotten, errors.Join(errs...)
 }
 
-// reap waits until no dead link is left. Deleting a hundred links together takes as long as deleting one, so a standalone
-// plugin that has many to delete makes them a reaper as well.
+// reap waits until no dead link is left. Deleting a hundred links together takes as long as deleting one, so a
+// standalone plugin that has many to delete makes them a reaper as well.
 func (u *undoer) reap(ctx context.Context) (err error) {
 	reaper := u.reaper
 	if reaper == nil {
@@ -226,8 +234,8 @@ func patient(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), limit)
 }
 
-// removeMarked removes everything in the node's namespace whose mark is chosen: links, if they are wanted, by their alias,
-// and elements of weft's nft tables, by their comment. Many links are deleted together.
+// removeMarked removes everything in the node's namespace whose mark is chosen: links, if they are wanted, by their
+// alias, and elements of weft's nft tables, by their comment. Many links are deleted together.
 func (u *undoer) removeMarked(ctx context.Context, links bool, choose func(mark string) bool) error {
 	have, err := u.host.ReadAll(ctx)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// unmanaged remembers which pods have addresses that no IPAM gave them. Nobody else sees to it that no two pods have the same one.
+// unmanaged remembers which pods have addresses that no IPAM gave them. Nobody else sees to it that no two pods have
+// the same one.
 type unmanaged struct {
 	catalog   *catalog
 	records   *recordStore
@@ -89,8 +90,8 @@ func (u *unmanaged) of(rec Record) []netip.Addr {
 	return out
 }
 
-// check refuses a record with an address that another pod of this node has, where one of both brought it along. It is called when
-// it is promised and nothing is applied: of two that come at once at least one sees the other.
+// check refuses a record with an address that another pod of this node has, where one of both brought it along. It is
+// called when it is promised and nothing is applied: of two that come at once at least one sees the other.
 func (u *unmanaged) check(ctx context.Context, rec Record) error {
 	own := u.of(rec)
 	u.take(rec, own)
@@ -182,5 +183,6 @@ func takenBy(addr netip.Addr, o Record) error {
 	if g, ok := o.Endpoint(); ok {
 		who = "pod " + g.Pod.String() + " (attachment " + who + ")"
 	}
-	return model.Faultf(model.CodeTaken, "choose another address, or delete that pod", "address %s is taken by %s", addr, who)
+	return model.Faultf(model.CodeTaken, "choose another address, or delete that pod",
+		"address %s is taken by %s", addr, who)
 }

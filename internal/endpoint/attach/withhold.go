@@ -22,7 +22,9 @@ func (r *run) withhold(act *Act) {
 	}
 	r.rec.Withheld.Merge(state.Fragment{Host: own})
 	// The wire would believe it.
-	act.Fragment.Effects = slices.DeleteFunc(act.Fragment.Effects, func(e state.Effect) bool { return e.Kind == state.Announce })
+	act.Fragment.Effects = slices.DeleteFunc(act.Fragment.Effects, func(e state.Effect) bool {
+		return e.Kind == state.Announce
+	})
 }
 
 // split tells what leads to addresses, and what lets packets of theirs in, from all the rest.
@@ -71,7 +73,8 @@ func (r Record) active() Record {
 
 func (r Record) standing() Record {
 	all := addresses(r)
-	r.Standby, r.Turning, r.Withheld, r.Acts = true, true, &state.Fragment{Owner: plugin.Owner(r.Key())}, slices.Clone(r.Acts)
+	r.Standby, r.Turning, r.Withheld, r.Acts = true, true, &state.Fragment{Owner: plugin.Owner(r.Key())},
+		slices.Clone(r.Acts)
 	for i := range r.Acts {
 		if r.Acts[i].Fragment == nil {
 			continue

@@ -10,15 +10,16 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestWithhold: nothing on the node leads to the addresses of who stands by, and the wire is not told that they are here: it would
-// believe that. What is not about them stays.
+// TestWithhold: nothing on the node leads to the addresses of who stands by, and the wire is not told that they are
+// here: it would believe that. What is not about them stays.
 func TestWithhold(t *testing.T) {
 	own, other := netip.MustParsePrefix("10.8.0.9/32"), netip.MustParsePrefix("10.8.0.10/32")
 	act := func() Act {
 		return Act{Fragment: &state.Fragment{
 			Host: state.Space{Routes: []state.Route{{Dst: own, Link: "cali1"}, {Dst: other, Link: "cali1"}}},
 			Effects: []state.Effect{
-				{Kind: state.Announce, Space: state.Pod, Link: "eth0", Addrs: []netip.Addr{own.Addr()}}, {Kind: state.FlushConntrack, Space: state.Host},
+				{Kind: state.Announce, Space: state.Pod, Link: "eth0", Addrs: []netip.Addr{own.Addr()}},
+				{Kind: state.FlushConntrack, Space: state.Host},
 			},
 		}}
 	}
@@ -33,7 +34,8 @@ func TestWithhold(t *testing.T) {
 			}
 			continue
 		}
-		if routes != 1 || a.Fragment.Host.Routes[0].Dst != other || effects != 1 || a.Fragment.Effects[0].Kind != state.FlushConntrack {
+		if routes != 1 || a.Fragment.Host.Routes[0].Dst != other || effects != 1 ||
+			a.Fragment.Effects[0].Kind != state.FlushConntrack {
 			t.Errorf("applied: %+v", a.Fragment)
 		}
 		if w := r.rec.Withheld; w == nil || len(w.Host.Routes) != 1 || w.Host.Routes[0].Dst != own {

@@ -60,8 +60,10 @@ func newNode(t testing.TB) *node {
 	n := &node{t: t, ledger: memory, data: t.TempDir(), bin: t.TempDir()}
 	n.cfg = attach.Config{
 		Memory: memory, Host: host, Planners: plugin.Builtin(), Reaper: reaper, Now: time.Now, Boot: "this boot", Log: log,
-		Allocators: map[string]ipam.Allocator{"host-local": hostlocal.New(hostlocal.Config{CallerKnows: true}), "static": static.New()},
-		Exec:       &foreign.Runner{Env: os.Environ()}, Linger: 20 * time.Millisecond,
+		Allocators: map[string]ipam.Allocator{
+			"host-local": hostlocal.New(hostlocal.Config{CallerKnows: true}), "static": static.New(),
+		},
+		Exec: &foreign.Runner{Env: os.Environ()}, Linger: 20 * time.Millisecond,
 	}
 	n.Attacher = attach.New(n.cfg)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -116,7 +118,9 @@ const bridge = `{"type":"bridge","bridge":"abr0","isDefaultGateway":true,"ipMasq
 
 // list is a network of plugins; DATA in them is host-local's directory.
 func (n *node) list(plugins ...string) string {
-	return strings.ReplaceAll(fmt.Sprintf(`{"cniVersion":"1.1.0","name":"net","plugins":[%s]}`, strings.Join(plugins, ",")), "DATA", n.data)
+	return strings.ReplaceAll(
+		fmt.Sprintf(`{"cniVersion":"1.1.0","name":"net","plugins":[%s]}`, strings.Join(plugins, ",")), "DATA", n.data,
+	)
 }
 
 // job is a call for a new container, or for the one whose namespace is given.

@@ -129,7 +129,9 @@ func (r *Runner) once(ctx context.Context, path string, c Call) ([]byte, error) 
 		return nil, model.Faultf(model.CodeForeign, "", "plugin %s %s: %w", c.Type, c.Verb, err)
 	}
 	if f, ok := cni.ParseError(stdout.kept); ok {
-		return nil, &model.Fault{Code: f.Code, Msg: fmt.Sprintf("plugin %s %s: %s", c.Type, c.Verb, f.Msg), Hint: f.Hint, Err: f}
+		return nil, &model.Fault{
+			Code: f.Code, Msg: fmt.Sprintf("plugin %s %s: %s", c.Type, c.Verb, f.Msg), Hint: f.Hint, Err: f,
+		}
 	}
 	return nil, model.Faultf(model.CodeForeign, "", "plugin %s %s: %w: %s", c.Type, c.Verb, err,
 		bytes.TrimSpace(stderr.kept))

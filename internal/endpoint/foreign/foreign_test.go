@@ -28,14 +28,17 @@ func plugin(t *testing.T, script string) string {
 
 func call(dir, verb string) foreign.Call {
 	return foreign.Call{Verb: verb, Type: "other", Conf: []byte(`{"a":1}`), Request: model.Request{
-		ContainerID: "c", Netns: "/ns", IfName: "eth0", Args: [][2]string{{"K", "V"}, {"L", "W"}}, CNIPath: []string{"/nowhere", dir},
+		ContainerID: "c", Netns: "/ns", IfName: "eth0", Args: [][2]string{{"K", "V"}, {"L", "W"}},
+		CNIPath: []string{"/nowhere", dir},
 	}}
 }
 
 func TestEnvironmentAndStdin(t *testing.T) {
 	dir := plugin(t, `cat; env | grep -E '^(CNI_|MINE)' | sort; echo words >&2`)
 	var stderr bytes.Buffer
-	r := &foreign.Runner{Env: []string{"PATH=" + os.Getenv("PATH"), "MINE=1", "CNI_OTHER=x", "CNI_COMMAND=VERSION"}, Stderr: &stderr}
+	r := &foreign.Runner{
+		Env: []string{"PATH=" + os.Getenv("PATH"), "MINE=1", "CNI_OTHER=x", "CNI_COMMAND=VERSION"}, Stderr: &stderr,
+	}
 	out, err := r.Run(t.Context(), call(dir, "ADD"))
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +64,9 @@ func TestFailures(t *testing.T) {
 		code   model.Code
 		msg    string
 	}{
-		"error object":    {`echo '{"code":42,"msg":"no luck","details":"buy more"}'; exit 1`, 42, "plugin other ADD: no luck"},
+		"error object": {
+			`echo '{"code":42,"msg":"no luck","details":"buy more"}'; exit 1`, 42, "plugin other ADD: no luck",
+		},
 		"without object":  {`echo broken pipe dream >&2; exit 3`, model.CodeForeign, "exit status 3: broken pipe dream"},
 		"too much output": {`head -c 2000000 /dev/zero`, model.CodeDecode, "longer than"},
 		"too slow":        {`sleep 60 & sleep 60`, model.CodeTryAgain, "no answer in time"},
@@ -93,9 +98,12 @@ func TestFailures(t *testing.T) {
 
 func TestMissingProgram(t *testing.T) {
 	r := &foreign.Runner{}
-	_, err := r.Run(context.Background(), foreign.Call{Verb: "ADD", Type: "nobody", Request: model.Request{CNIPath: []string{"/a", "/b"}}})
+	_, err := r.Run(context.Background(), foreign.Call{
+		Verb: "ADD", Type: "nobody", Request: model.Request{CNIPath: []string{"/a", "/b"}},
+	})
 	var f *model.Fault
-	if !errors.As(err, &f) || f.Code != model.CodeInvalidConf || !strings.Contains(f.Msg, `"nobody"`) || !strings.Contains(f.Msg, "/a:/b") {
+	if !errors.As(err, &f) || f.Code != model.CodeInvalidConf || !strings.Contains(f.Msg, `"nobody"`) ||
+		!strings.Contains(f.Msg, "/a:/b") {
 		t.Errorf("%v", err)
 	}
 	if _, err := r.Find("../../bin/sh", []string{"/a"}); err == nil {

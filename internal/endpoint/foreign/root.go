@@ -20,7 +20,9 @@ func (r *Runner) executable(path string) bool {
 		return false
 	}
 	defer func() { _ = unix.Close(root) }()
-	fd, err := unix.Openat2(root, strings.TrimPrefix(path, "/"), &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
+	fd, err := unix.Openat2(root, strings.TrimPrefix(path, "/"), &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT,
+	})
 	if err != nil {
 		return false
 	}

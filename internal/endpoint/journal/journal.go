@@ -64,7 +64,8 @@ func (j *Journal) Put(records ...attach.Record) error {
 	return nil
 }
 
-// put writes a record. A finished one moves to done; one that is being released moves back with nothing written, so DEL works on a full disk.
+// put writes a record. A finished one moves to done; one that is being released moves back with nothing written, so DEL
+// works on a full disk.
 func (j *Journal) put(r attach.Record) error {
 	key := r.Key()
 	if r.Stage == attach.Releasing && os.Rename(j.path(done, key), j.path(pending, key)) == nil {
@@ -84,7 +85,8 @@ func (j *Journal) put(r attach.Record) error {
 		}
 	}
 	// The temporary file lies beside the container's lock and goes with it, should this process be killed.
-	if err := atomicfile.WriteVia(j.lockPath(key.ContainerID)+draft, j.path(folder, key), b, 0o600, atomicfile.CrashSafe); err != nil {
+	if err := atomicfile.WriteVia(j.lockPath(key.ContainerID)+draft, j.path(folder, key), b, 0o600,
+		atomicfile.CrashSafe); err != nil {
 		return unusable(filepath.Dir(j.dir), err)
 	}
 	if folder == done {

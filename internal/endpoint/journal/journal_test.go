@@ -70,7 +70,8 @@ func TestModel(t *testing.T) {
 		}
 		want := map[model.AttachmentKey]attach.Record{}
 		draw := func(t *rapid.T) attach.Record {
-			return record(rapid.SampledFrom([]string{"n", "n-a", long}).Draw(t, "net"), rapid.SampledFrom([]string{"a", "a-a", long}).Draw(t, "id"),
+			return record(rapid.SampledFrom([]string{"n", "n-a", long}).Draw(t, "net"),
+				rapid.SampledFrom([]string{"a", "a-a", long}).Draw(t, "id"),
 				rapid.SampledFrom([]attach.Stage{attach.Pending, attach.Done, attach.Releasing}).Draw(t, "stage"))
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -153,8 +154,8 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// Programs before this one finished a record by writing "done" and spaces over "pending" in its file, after they had moved it. Their
-// records are read, released and deleted, also one of a call that was killed between the two.
+// Programs before this one finished a record by writing "done" and spaces over "pending" in its file, after they had
+// moved it. Their records are read, released and deleted, also one of a call that was killed between the two.
 func TestRecordFinishedInPlace(t *testing.T) {
 	text, err := os.ReadFile("../attach/testdata/finished-in-place.json")
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// writer makes one transaction of all that is to be written at a moment. Who comes while one is under way waits for the next,
-// which takes everybody that waits; who comes alone does not wait. A call is answered when what it wrote is in the file.
+// writer makes one transaction of all that is to be written at a moment. Who comes while one is under way waits for the
+// next, which takes everybody that waits; who comes alone does not wait. A call is answered when what it wrote is in
+// the file.
 type writer struct {
 	db   *bbolt.DB
 	turn chan struct{} // held by who commits

@@ -168,8 +168,8 @@ func TestManyKilledWriters(t *testing.T) {
 	}
 }
 
-// Agents before this one finished a record by writing "done" and spaces over "pending" in its stored form. Their records are
-// read, released and deleted.
+// Agents before this one finished a record by writing "done" and spaces over "pending" in its stored form. Their
+// records are read, released and deleted.
 func TestRecordFinishedInPlace(t *testing.T) {
 	text, err := os.ReadFile("../attach/testdata/finished-in-place.json")
 	if err != nil {

@@ -30,8 +30,8 @@ type health struct {
 	err   error         // of the last one that ended
 }
 
-// Health writes a transaction without content, and reports how that went: ErrStuck when it does not end within four seconds
-// or panics, another error when the file cannot be written.
+// Health writes a transaction without content, and reports how that went: ErrStuck when it does not end within four
+// seconds or panics, another error when the file cannot be written.
 func (l *Ledger) Health() error {
 	h := &l.health
 	h.mu.Lock()

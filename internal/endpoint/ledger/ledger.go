@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ledger keeps the agent's records of attachments in one bbolt file. Every write is in the kernel's page cache when
-// Put returns, in a transaction of its own or one with others that came at the same time: it survives SIGKILL. It is not synced to the disk: what it tells of dies with
-// the machine as well, and a record of another boot is dropped by attach.Recover.
+// Package ledger keeps the agent's records of attachments in one bbolt file. Every write is in the kernel's page cache
+// when Put returns, in a transaction of its own or one with others that came at the same time: it survives SIGKILL. It
+// is not synced to the disk: what it tells of dies with the machine as well, and a record of another boot is dropped by
+// attach.Recover.
 //
 // One process has the file open; commands ask the agent.
 package ledger
@@ -41,8 +42,8 @@ type Ledger struct {
 	health health
 }
 
-// Open opens, or makes, the ledger in dir. A file that a power loss has torn is put aside; one that was torn in this boot
-// is an error.
+// Open opens, or makes, the ledger in dir. A file that a power loss has torn is put aside; one that was torn in this
+// boot is an error.
 func Open(dir string) (*Ledger, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, unusable(dir, err)
@@ -223,7 +224,8 @@ func unusable(dir string, err error) error {
 	case errors.Is(err, berrors.ErrTimeout):
 		return model.Faultf(model.CodeIO, "stop the other agent, or choose another --state-dir",
 			"state directory %q: another process has its ledger open", dir)
-	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum), errors.Is(err, berrors.ErrVersionMismatch):
+	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum),
+		errors.Is(err, berrors.ErrVersionMismatch):
 		return model.Faultf(model.CodeIO, "move the file away; GC then finds what it told of by its marks",
 			"state directory %q: %s is no ledger: %w", dir, fileName, err)
 	}

@@ -73,7 +73,8 @@ func TestModel(t *testing.T) {
 		want := map[model.AttachmentKey]attach.Record{}
 		t.Repeat(map[string]func(*rapid.T){
 			"put": func(t *rapid.T) {
-				r := record(rapid.IntRange(0, 5).Draw(t, "i"), rapid.SampledFrom([]attach.Stage{attach.Pending, attach.Done}).Draw(t, "stage"))
+				r := record(rapid.IntRange(0, 5).Draw(t, "i"),
+					rapid.SampledFrom([]attach.Stage{attach.Pending, attach.Done}).Draw(t, "stage"))
 				if err := l.Put(r); err != nil {
 					t.Fatal(err)
 				}
@@ -127,7 +128,9 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	have, err := l.Keys("a")
-	want := []model.AttachmentKey{{Network: "n", ContainerID: "a", IfName: "eth0"}, {Network: "n", ContainerID: "a", IfName: "net1"}}
+	want := []model.AttachmentKey{
+		{Network: "n", ContainerID: "a", IfName: "eth0"}, {Network: "n", ContainerID: "a", IfName: "net1"},
+	}
 	if d := cmp.Diff(want, have); d != "" || err != nil {
 		t.Fatal(d, err)
 	}
@@ -137,7 +140,11 @@ func TestKeys(t *testing.T) {
 func TestInNamespace(t *testing.T) {
 	l := open(t, t.TempDir())
 	for i, id := range []uint64{7, 71, 7, 17} {
-		r := attach.Record{Stage: attach.Done, NetnsID: id, Request: model.Request{Network: "n", ContainerID: fmt.Sprint("c", i), IfName: "eth0"}}
+		r := attach.Record{
+			Stage: attach.Done, NetnsID: id, Request: model.Request{
+				Network: "n", ContainerID: fmt.Sprint("c", i), IfName: "eth0",
+			},
+		}
 		r.Network.Name = `"netnsID":7,`
 		if err := l.Put(r); err != nil {
 			t.Fatal(err)
@@ -167,7 +174,8 @@ func TestNewerVersionIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("attachments")).Put(k, newer) }), db.Close()); err != nil {
+	if err := errors.Join(db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("attachments")).Put(k, newer) }),
+		db.Close()); err != nil {
 		t.Fatal(err)
 	}
 	l = open(t, dir)

@@ -37,8 +37,9 @@ func noteBoot(dir string) {
 	}
 }
 
-// verify reads every page of a file that is there. The library trusts its pages, reads them through a map of the file, and
-// looks at all of them in a goroutine of its own when it opens a file for writing: a torn one would take the process down.
+// verify reads every page of a file that is there. The library trusts its pages, reads them through a map of the file,
+// and looks at all of them in a goroutine of its own when it opens a file for writing: a torn one would take the
+// process down.
 func verify(path string) (err error) {
 	st, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && st.Size() == 0 {

@@ -76,7 +76,9 @@ func (c Calico) Lines() []string {
 // FindCalico looks for it.
 func FindCalico(ctx context.Context, host *kernel.Conn) (Calico, error) {
 	var c Calico
-	seen, err := host.ReadMarked(ctx, kernel.Marks{Alias: "-", Links: calicoTunnels(), Protocols: []uint8{felixRoutes, birdRoutes, bootRoutes}})
+	seen, err := host.ReadMarked(ctx, kernel.Marks{
+		Alias: "-", Links: calicoTunnels(), Protocols: []uint8{felixRoutes, birdRoutes, bootRoutes},
+	})
 	if err != nil {
 		return c, err
 	}
@@ -127,7 +129,9 @@ func (c *Calico) findRules(ctx context.Context, n *node) error {
 	places, err := n.places(ctx)
 	for _, p := range places {
 		t := state.Table{Family: p.Family, Name: p.Table}
-		if calicoTable(p) && !slices.ContainsFunc(c.Tables, func(o state.Table) bool { return o.Family == t.Family && o.Name == t.Name }) {
+		if calicoTable(p) && !slices.ContainsFunc(c.Tables, func(o state.Table) bool {
+			return o.Family == t.Family && o.Name == t.Name
+		}) {
 			c.Tables = append(c.Tables, t)
 		}
 	}
@@ -164,8 +168,8 @@ func chooseCalico(have *iptables.Table) iptables.Choice {
 	return choice
 }
 
-// Take takes it away: first the ways to other nodes, for which others are there, then what judges packets. It goes on after
-// an error.
+// Take takes it away: first the ways to other nodes, for which others are there, then what judges packets. It goes on
+// after an error.
 func (c Calico) Take(ctx context.Context, host *kernel.Conn) error {
 	spaces := kernel.Spaces{Host: host}
 	errs := []error{spaces.Remove(ctx, state.Fragment{Owner: "calico", Host: state.Space{Routes: c.Routes}})}

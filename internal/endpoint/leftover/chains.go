@@ -46,8 +46,8 @@ func takeChains(ctx context.Context, n *node, s Scope) error {
 	return errors.Join(errs...)
 }
 
-// takeOwned takes the chains of a table whose name is of a kind, and which are owned by who goes. One that a killed call
-// left empty is known by its name alone, on DEL.
+// takeOwned takes the chains of a table whose name is of a kind, and which are owned by who goes. One that a killed
+// call left empty is known by its name alone, on DEL.
 func (t tables) takeOwned(ctx context.Context, kind func(name string) bool, s Scope) error {
 	return t.take(ctx, func(have *iptables.Table) iptables.Choice {
 		var choice iptables.Choice

@@ -12,7 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// shaper tells whether a name is one that bandwidth gives the ifb of a container: a hash of the network and the container.
+// shaper tells whether a name is one that bandwidth gives the ifb of a container: a hash of the network and the
+// container.
 func shaper(name string) bool {
 	hash, ok := strings.CutPrefix(name, "bwp")
 	_, err := hex.DecodeString(hash)
@@ -25,8 +26,8 @@ func shaperOf(network, container string) string {
 	return ("bwp" + hex.EncodeToString(sum[:]))[:length]
 }
 
-// takeIfb takes the ifb that bandwidth sends a container's packets through. Its name does not tell of which network it is, so
-// GC takes those through which nobody's packets go any more: the container's interface is gone.
+// takeIfb takes the ifb that bandwidth sends a container's packets through. Its name does not tell of which network it
+// is, so GC takes those through which nobody's packets go any more: the container's interface is gone.
 func takeIfb(ctx context.Context, n *node, s Scope) error {
 	var names []string
 	if s.Key != nil {

@@ -100,7 +100,8 @@ type tables struct {
 	guess bool
 }
 
-// take takes away what choose chooses. Where nobody knows whether there is anything, a node without the program is no error.
+// take takes away what choose chooses. Where nobody knows whether there is anything, a node without the program is no
+// error.
 func (t tables) take(ctx context.Context, choose func(*iptables.Table) iptables.Choice) error {
 	err := t.conn.Take(ctx, t.IPTables, choose)
 	if t.guess && errors.Is(err, iptables.ErrAbsent) {
@@ -109,8 +110,8 @@ func (t tables) take(ctx context.Context, choose func(*iptables.Table) iptables.
 	return err
 }
 
-// iptables tells where the iptables programs have to be asked about a table: where it has a chain of the wanted kind that
-// may be of who goes, or is of the older iptables, of which nothing is known without asking.
+// iptables tells where the iptables programs have to be asked about a table: where it has a chain of the wanted kind
+// that may be of who goes, or is of the older iptables, of which nothing is known without asking.
 func (n *node) iptables(ctx context.Context, table string, s Scope, kind func(name string) bool) ([]tables, error) {
 	places, err := n.places(ctx)
 	if err != nil {

@@ -35,7 +35,9 @@ func (s Scope) hashed(comment string) bool {
 	if !strings.HasPrefix(comment, hash(s.Network)+"-") {
 		return false
 	}
-	return !slices.ContainsFunc(s.Valid, func(k model.AttachmentKey) bool { return strings.HasPrefix(comment, hashes(k)+",") })
+	return !slices.ContainsFunc(s.Valid, func(k model.AttachmentKey) bool {
+		return strings.HasPrefix(comment, hashes(k)+",")
+	})
 }
 
 func hashes(k model.AttachmentKey) string {

@@ -13,12 +13,12 @@ import (
 	"github.com/weft-net/weft/internal/kernel/nft"
 )
 
-// portChain tells whether a chain is a container's of portmap: it is named by a hash of network and container. "SN" is what
-// early versions made as well.
+// portChain tells whether a chain is a container's of portmap: it is named by a hash of network and container. "SN" is
+// what early versions made as well.
 func portChain(name string) bool { return named(name, "CNI-DN-", 21) || named(name, "CNI-SN-", 21) }
 
-// takePortChains takes the chains that portmap makes with iptables. One that a killed call left without anything that leads
-// to it is known by its name alone, on DEL.
+// takePortChains takes the chains that portmap makes with iptables. One that a killed call left without anything that
+// leads to it is known by its name alone, on DEL.
 func takePortChains(ctx context.Context, n *node, s Scope) error {
 	found, err := n.iptables(ctx, "nat", s, portChain)
 	if err != nil {
@@ -39,9 +39,9 @@ func takePortChains(ctx context.Context, n *node, s Scope) error {
 	return errors.Join(errs...)
 }
 
-// takeSharedPortChains takes the chains that portmap has for all containers, when there is none any more: the reference plugin
-// leaves them for ever, and among them one that masquerades every packet with its mark. Only a GC does, beside which nobody adds
-// a container.
+// takeSharedPortChains takes the chains that portmap has for all containers, when there is none any more: the reference
+// plugin leaves them for ever, and among them one that masquerades every packet with its mark. Only a GC does, beside
+// which nobody adds a container.
 func takeSharedPortChains(ctx context.Context, n *node, s Scope) error {
 	if s.Key != nil {
 		return nil

@@ -13,8 +13,9 @@ import (
 
 const spoofPrefix, spoofComment = "cni-br-iface-", "macspoofchk-"
 
-// takeSpoofCheck takes the chains by which a bridge with macspoofchk looks at the frames of a port. Their names say which
-// container and interface, but not which network: a GC takes those whose port is gone, which no packet can ever enter.
+// takeSpoofCheck takes the chains by which a bridge with macspoofchk looks at the frames of a port. Their names say
+// which container and interface, but not which network: a GC takes those whose port is gone, which no packet can ever
+// enter.
 func takeSpoofCheck(ctx context.Context, n *node, s Scope) error {
 	base := nft.Place{Family: "bridge", Table: "nat", Chain: "PREROUTING"}
 	places, err := n.places(ctx)
@@ -40,7 +41,8 @@ func takeSpoofCheck(ctx context.Context, n *node, s Scope) error {
 	var chains []nft.Place
 	for _, p := range places {
 		name := strings.TrimSuffix(strings.TrimPrefix(p.Chain, spoofPrefix), "-mac")
-		if p.Family == base.Family && p.Table == base.Table && strings.HasPrefix(p.Chain, spoofPrefix) && slices.Contains(owners, name) {
+		if p.Family == base.Family && p.Table == base.Table && strings.HasPrefix(p.Chain, spoofPrefix) &&
+			slices.Contains(owners, name) {
 			chains = append(chains, p)
 		}
 	}

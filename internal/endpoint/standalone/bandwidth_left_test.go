@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestBandwidthOfTheReference takes down what the reference bandwidth made: by DEL, also without the container, and by GC
-// when the container's interface has gone.
+// TestBandwidthOfTheReference takes down what the reference bandwidth made: by DEL, also without the container, and by
+// GC when the container's interface has gone.
 func TestBandwidthOfTheReference(t *testing.T) {
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
@@ -40,7 +40,8 @@ func TestBandwidthOfTheReference(t *testing.T) {
 				h.must("bandwidth", "DEL", conf("1.1.0", "bandwidth", ","+shaping), nil)
 			case "GC":
 				// Of another network: the name of an ifb does not say of which it is.
-				other := strings.Replace(conf("1.1.0", "bandwidth", ""), `"name":"n"`, `"name":"m","cni.dev/valid-attachments":[]`, 1)
+				other := strings.Replace(conf("1.1.0", "bandwidth", ""), `"name":"n"`,
+					`"name":"m","cni.dev/valid-attachments":[]`, 1)
 				collect := func() { h.must("bandwidth", "GC", other, nil) }
 				collect()
 				if ifbs() != 2 {

@@ -121,7 +121,8 @@ func TestBandwidthOnAPair(t *testing.T) {
 
 	h.must("bandwidth", "DEL", shaped, ns)
 	h.must("bandwidth", "DEL", shaped, ns)
-	if out := nettest.Run(t, ns, "tc", "qdisc", "show") + nettest.Run(t, here, "tc", "qdisc", "show"); strings.Contains(out, "tbf") {
+	if out := nettest.Run(t, ns, "tc", "qdisc", "show") +
+		nettest.Run(t, here, "tc", "qdisc", "show"); strings.Contains(out, "tbf") {
 		t.Errorf("left: %s", out)
 	}
 	between(t, "without limits", speed(t, here, ns, ip, 8<<20), 2_500_000, 1e12)
@@ -132,7 +133,8 @@ func TestBandwidthOnAPair(t *testing.T) {
 func sameJSON(t *testing.T, want, got string) {
 	t.Helper()
 	var w, g any
-	if json.Unmarshal([]byte(want), &w) != nil || json.Unmarshal([]byte(got), &g) != nil || fmt.Sprint(w) != fmt.Sprint(g) {
+	if json.Unmarshal([]byte(want), &w) != nil || json.Unmarshal([]byte(got), &g) != nil ||
+		fmt.Sprint(w) != fmt.Sprint(g) {
 		t.Errorf("result %s, want %s", got, want)
 	}
 }
@@ -169,7 +171,8 @@ func TestBandwidthWithoutHostEnd(t *testing.T) {
 		nettest.Run(t, p, "ip", "addr", "add", fmt.Sprintf("10.7.0.%d/24", i+1), "dev", "eth0")
 		nettest.Run(t, p, "ip", "link", "set", "eth0", "up")
 	}
-	prev := `{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"` + ns.Path() + `"}],"ips":[{"address":"10.7.0.1/24","interface":0}]}`
+	prev := `{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"` + ns.Path() +
+		`"}],"ips":[{"address":"10.7.0.1/24","interface":0}]}`
 	shaped := with(prev, conf("1.0.0", "bandwidth", `,"runtimeConfig":{"bandwidth":{`+shaping+`}}`))
 	before := nettest.Run(t, ns, "ip", "-br", "link")
 	h.must("bandwidth", "ADD", shaped, ns)
@@ -177,7 +180,8 @@ func TestBandwidthWithoutHostEnd(t *testing.T) {
 	between(t, "egress", speed(t, ns, other, "10.7.0.2", 1<<19), 100_000, 700_000)
 	h.must("bandwidth", "CHECK", shaped, ns)
 	nettest.Run(t, ns, "tc", "filter", "del", "dev", "eth0", "parent", "ffff:")
-	if a := h.call("bandwidth", "CHECK", shaped, ns); a.code() != 102 || !strings.Contains(a.stdout, "missing qdisc ingress dev eth0") {
+	if a := h.call("bandwidth", "CHECK", shaped, ns); a.code() != 102 ||
+		!strings.Contains(a.stdout, "missing qdisc ingress dev eth0") {
 		t.Errorf("CHECK without the filter: %s", a.stdout)
 	}
 	h.must("bandwidth", "DEL", shaped, ns)
@@ -199,7 +203,8 @@ func TestBandwidthOfTwoInterfaces(t *testing.T) {
 		h.must("bandwidth", "ADD", with(results[name], conf("1.0.0", "bandwidth", ","+shaping)), ns, "CNI_IFNAME="+name)
 	}
 	h.must("bandwidth", "DEL", with(results["eth0"], conf("1.0.0", "bandwidth", ","+shaping)), ns, "CNI_IFNAME=eth0")
-	if out := nettest.Run(t, ns, "tc", "qdisc", "show"); !strings.Contains(out, "tbf 7766: dev net1") || strings.Contains(out, "dev eth0 root refcnt 2 rate") {
+	if out := nettest.Run(t, ns, "tc", "qdisc", "show"); !strings.Contains(out, "tbf 7766: dev net1") ||
+		strings.Contains(out, "dev eth0 root refcnt 2 rate") {
 		t.Errorf("in the container: %s", out)
 	}
 	if out := nettest.Run(t, nil, "tc", "qdisc", "show"); strings.Count(out, "tbf 7766:") != 1 {

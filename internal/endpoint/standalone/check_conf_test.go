@@ -15,8 +15,9 @@ func TestCheckOfPortsWithoutRecord(t *testing.T) {
 		options string
 		ours    bool
 	}{
-		"reference": {}, "reference nftables": {options: `,"backend":"nftables"`}, "reference iptables": {options: `,"backend":"iptables"`},
-		"weft": {ours: true}, "weft iptables": {options: `,"backend":"iptables"`, ours: true},
+		"reference": {}, "reference nftables": {options: `,"backend":"nftables"`},
+		"reference iptables": {options: `,"backend":"iptables"`},
+		"weft":               {ours: true}, "weft iptables": {options: `,"backend":"iptables"`, ours: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
@@ -25,7 +26,8 @@ func TestCheckOfPortsWithoutRecord(t *testing.T) {
 			main := mainPlugins()["bridge"]
 			prev := h.must("bridge", "ADD", main, ns).stdout
 			defer h.must("bridge", "DEL", main, ns)
-			ports := mapped(prev, tt.options, `{"hostPort":8080,"containerPort":80,"protocol":"tcp"},{"hostPort":5353,"containerPort":53,"protocol":"udp"}`)
+			ports := mapped(prev, tt.options,
+				`{"hostPort":8080,"containerPort":80,"protocol":"tcp"},{"hostPort":5353,"containerPort":53,"protocol":"udp"}`)
 			other := &host{t: t, journal: t.TempDir(), data: h.data, bin: h.bin}
 			if tt.ours {
 				other.must("portmap", "ADD", ports, ns)

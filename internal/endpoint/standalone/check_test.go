@@ -30,11 +30,17 @@ func TestCheckOfTheReferencesPods(t *testing.T) {
 			{"mac", "pod: want link eth0 mac ", func(ns *netns.NS, _ string) {
 				nettest.Run(t, ns, "ip", "link", "set", "eth0", "address", "02:00:00:00:00:77")
 			}},
-			{"link", "pod: missing link eth0", func(ns *netns.NS, _ string) { nettest.Run(t, ns, "ip", "link", "set", "eth0", "down", "name", "eth9") }},
+			{
+				"link", "pod: missing link eth0",
+				func(ns *netns.NS, _ string) { nettest.Run(t, ns, "ip", "link", "set", "eth0", "down", "name", "eth9") },
+			},
 			{"end", "host: missing link veth", func(_ *netns.NS, end string) {
 				nettest.Run(t, nil, "ip", "link", "set", end, "down", "name", "elsewhere")
 			}},
-			{"bridge", "master sbr0, have \\\"\\\"", func(_ *netns.NS, end string) { nettest.Run(t, nil, "ip", "link", "set", end, "nomaster") }},
+			{
+				"bridge", "master sbr0, have \\\"\\\"",
+				func(_ *netns.NS, end string) { nettest.Run(t, nil, "ip", "link", "set", end, "nomaster") },
+			},
 		} {
 			if typ == "ptp" && vandal.name == "bridge" {
 				continue
@@ -53,7 +59,8 @@ func TestCheckOfTheReferencesPods(t *testing.T) {
 				end := result.Interfaces[len(result.Interfaces)-2].Name
 				vandal.do(ns, end)
 				a := h.call(typ, "CHECK", strings.Replace(c, "{", `{"prevResult":`+text+`,`, 1), ns)
-				if vandal.says == "" && a.exit != 0 || vandal.says != "" && (a.code() != 102 || !strings.Contains(a.stdout, vandal.says)) {
+				if vandal.says == "" && a.exit != 0 || vandal.says != "" &&
+					(a.code() != 102 || !strings.Contains(a.stdout, vandal.says)) {
 					t.Errorf("CHECK: %+v, want %s", a, vandal.says)
 				}
 				h.must(typ, "DEL", c, ns)

@@ -17,7 +17,9 @@ import (
 func daemon(ctx context.Context, env Env) int {
 	ctx, stop := env.Notify(ctx)
 	defer stop()
-	err := lease.Command(ctx, env.Args[1:], lease.Outside{Name: "weft dhcp daemon", Getenv: env.Getenv, Stderr: env.Stderr, Now: env.Now, Random: rand.Reader})
+	err := lease.Command(ctx, env.Args[1:], lease.Outside{
+		Name: "weft dhcp daemon", Getenv: env.Getenv, Stderr: env.Stderr, Now: env.Now, Random: rand.Reader,
+	})
 	if err == nil {
 		return 0
 	}

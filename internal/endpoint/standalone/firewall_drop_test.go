@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// Without a backend the containers' packets pass a node whose iptables drop what they do not accept, whichever kind they are and
-// whether by policy or by a rule.
+// Without a backend the containers' packets pass a node whose iptables drop what they do not accept, whichever kind
+// they are and whether by policy or by a rule.
 func TestFirewallBehindIPTables(t *testing.T) {
 	for name, drop := range map[string]string{
 		"legacy policy": "iptables-legacy -P FORWARD DROP; ip6tables-legacy -P FORWARD DROP",
@@ -21,7 +21,8 @@ func TestFirewallBehindIPTables(t *testing.T) {
 			"iptables-legacy -P FORWARD DROP; ip6tables-legacy -P FORWARD DROP",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if out, err := nettest.Try(nil, "sh", "-ec", "iptables-legacy -S; ip6tables-legacy -S; iptables-nft -S"); err != nil {
+			if out, err := nettest.Try(nil, "sh", "-ec", "iptables-legacy -S; ip6tables-legacy -S; iptables-nft -S"); err !=
+				nil {
 				nettest.Without(t, "both kinds of iptables: "+out)
 			}
 			h := newHost(t)

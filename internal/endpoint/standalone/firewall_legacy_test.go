@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// A DEL of a container that nothing is recorded of takes the reference plugin's rules away from both kinds of iptables, in both
-// families, and those of no other container.
+// A DEL of a container that nothing is recorded of takes the reference plugin's rules away from both kinds of iptables,
+// in both families, and those of no other container.
 func TestFirewallDelOfBothKinds(t *testing.T) {
 	programs := []string{"iptables-legacy", "iptables-nft", "ip6tables-legacy", "ip6tables-nft"}
 	for _, p := range programs {
@@ -32,7 +32,8 @@ func TestFirewallDelOfBothKinds(t *testing.T) {
 				$p -A CNI-FORWARD -s $a -j ACCEPT
 			done
 		done`)
-	conf := strings.Replace(conf("1.0.0", "firewall", ""), "{", `{"prevResult":{"cniVersion":"1.0.0","ips":[{"address":"10.7.0.5/24"},{"address":"fd07::5/64"}]},`, 1)
+	conf := strings.Replace(conf("1.0.0", "firewall", ""), "{",
+		`{"prevResult":{"cniVersion":"1.0.0","ips":[{"address":"10.7.0.5/24"},{"address":"fd07::5/64"}]},`, 1)
 	h.must("firewall", "DEL", conf, nil, "CNI_CONTAINERID=of-the-reference")
 	for _, p := range programs {
 		out := nettest.Run(t, nil, p, "-S")

@@ -24,19 +24,24 @@ type guarded struct {
 }
 
 // guard attaches a container to a bridge and puts the firewall before it. plugin runs a plugin: weft's or another.
-func guard(t *testing.T, h *host, plugin func(name, verb, conf string, g *guarded) string, g *guarded, n int, options string) {
+func guard(
+	t *testing.T, h *host, plugin func(name, verb, conf string, g *guarded) string, g *guarded, n int, options string,
+) {
 	t.Helper()
 	g.ns = nettest.NS(t, g.name)
-	g.v4, g.v6 = fmt.Sprintf("10.%d.0.%d", 100+g.bridge[len(g.bridge)-1], n+2), fmt.Sprintf("fd00:%d::%d", 100+g.bridge[len(g.bridge)-1], n+2)
+	g.v4, g.v6 = fmt.Sprintf("10.%d.0.%d", 100+g.bridge[len(g.bridge)-1], n+2),
+		fmt.Sprintf("fd00:%d::%d", 100+g.bridge[len(g.bridge)-1], n+2)
 	gw4, gw6 := g.v4[:strings.LastIndex(g.v4, ".")]+".1", g.v6[:strings.LastIndex(g.v6, "::")]+"::1"
-	g.bridgeConf = fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net-%s","type":"bridge","bridge":%q,"isDefaultGateway":true,"ipam":{"type":"static",
+	g.bridgeConf = fmt.Sprintf(
+		`{"cniVersion":"1.0.0","name":"net-%s","type":"bridge","bridge":%q,"isDefaultGateway":true,"ipam":{"type":"static",
 		"addresses":[{"address":"%s/24","gateway":%q},{"address":"%s/64","gateway":%q}]}}`, g.bridge, g.bridge, g.v4, gw4, g.v6, gw6)
 	g.prev = h.must("bridge", "ADD", g.bridgeConf, g.ns, "CNI_CONTAINERID="+g.name).stdout
 	policy := ""
 	if g.policy != "" {
 		policy = fmt.Sprintf(`,"ingressPolicy":%q`, g.policy)
 	}
-	g.conf = with(g.prev, fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net-%s","type":"firewall"%s%s}`, g.bridge, options, policy))
+	g.conf = with(g.prev,
+		fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net-%s","type":"firewall"%s%s}`, g.bridge, options, policy))
 	sameJSON(t, g.prev, plugin("firewall", "ADD", g.conf, g))
 }
 
@@ -156,13 +161,15 @@ func matrix(t *testing.T, backend, sign string) {
 		vandal = []string{"iptables", "-D", "CNI-FORWARD", "-s", pods[0].v4, "-j", "ACCEPT"}
 	}
 	nettest.Run(t, nil, vandal...)
-	if a := h.call("firewall", "CHECK", pods[0].conf, pods[0].ns, "CNI_CONTAINERID="+pods[0].name); a.code() != 102 || !strings.Contains(a.stdout, pods[0].v4) {
+	if a := h.call("firewall", "CHECK", pods[0].conf, pods[0].ns, "CNI_CONTAINERID="+pods[0].name); a.code() != 102 ||
+		!strings.Contains(a.stdout, pods[0].v4) {
 		t.Errorf("CHECK without its element: %s", a.stdout)
 	}
 	for i, g := range pods {
 		weft("firewall", "DEL", g.conf, g)
 		weft("firewall", "DEL", g.conf, g)
-		if out := nettest.Run(t, nil, "nft", "list", "ruleset"); strings.Contains(out, g.v4+" ") || strings.Contains(out, g.v6+" ") {
+		if out := nettest.Run(t, nil, "nft", "list", "ruleset"); strings.Contains(out, g.v4+" ") ||
+			strings.Contains(out, g.v6+" ") {
 			t.Errorf("after DEL of %s: %s", g.name, out)
 		}
 		if i == 0 { // what was the first one's alone is gone, what it shared is not
@@ -185,10 +192,14 @@ func TestFirewallBehindPtp(t *testing.T) {
 		g := &guarded{name: "ptp-" + policy, bridge: policy, policy: policy}
 		g.ns = nettest.NS(t, g.name)
 		g.v4, g.v6 = fmt.Sprintf("10.110.0.%d", i+2), fmt.Sprintf("fd00:110::%d", i+2)
-		g.bridgeConf = fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","type":"ptp","ipam":{"type":"static","routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"}],
+		g.bridgeConf = fmt.Sprintf(
+			`{"cniVersion":"1.0.0","name":"net","type":"ptp","ipam":{"type":"static","routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"}],
 			"addresses":[{"address":"%s/24","gateway":"10.110.0.1"},{"address":"%s/64","gateway":"fd00:110::1"}]}}`, g.v4, g.v6)
 		g.prev = h.must("ptp", "ADD", g.bridgeConf, g.ns, "CNI_CONTAINERID="+g.name).stdout
-		g.conf = with(g.prev, fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","type":"firewall","backend":"nftables","ingressPolicy":%q}`, policy))
+		g.conf = with(
+			g.prev,
+			fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","type":"firewall","backend":"nftables","ingressPolicy":%q}`, policy),
+		)
 		h.must("firewall", "ADD", g.conf, g.ns, "CNI_CONTAINERID="+g.name)
 		pods = append(pods, g)
 	}
@@ -199,8 +210,12 @@ func TestFirewallBehindPtp(t *testing.T) {
 	}
 	checkMatrix(t, pods[1:], allowed)
 	h.journal = t.TempDir() // nobody remembers
-	h.must("firewall", "GC", `{"cniVersion":"1.1.0","name":"net","type":"firewall","cni.dev/valid-attachments":[{"containerID":"ptp-isolated","ifname":"eth0"}]}`, nil)
-	if out := nettest.Run(t, nil, "nft", "list", "ruleset"); strings.Contains(out, pods[2].v4+" ") || !strings.Contains(out, pods[1].v4+" ") {
+	h.must(
+		"firewall", "GC",
+		`{"cniVersion":"1.1.0","name":"net","type":"firewall","cni.dev/valid-attachments":[{"containerID":"ptp-isolated","ifname":"eth0"}]}`, nil,
+	)
+	if out := nettest.Run(t, nil, "nft", "list", "ruleset"); strings.Contains(out, pods[2].v4+" ") ||
+		!strings.Contains(out, pods[1].v4+" ") {
 		t.Errorf("after GC: %s", out)
 	}
 	h.must("firewall", "GC", `{"cniVersion":"1.1.0","name":"net","type":"firewall","cni.dev/valid-attachments":[]}`, nil)
@@ -256,8 +271,8 @@ func saved(t *testing.T) string {
 	return strings.Join(out, "")
 }
 
-// TestFirewallRulesOfTheReference compares the iptables that weft makes with those of the reference plugin, line by line, and
-// lets each take down what the other made.
+// TestFirewallRulesOfTheReference compares the iptables that weft makes with those of the reference plugin, line by
+// line, and lets each take down what the other made.
 func TestFirewallRulesOfTheReference(t *testing.T) {
 	nettest.Whole(t)
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
@@ -276,7 +291,9 @@ func TestFirewallRulesOfTheReference(t *testing.T) {
 				return h.peerOf(bin, name, verb, conf, g.ns, g.name)
 			}
 			made := map[string]string{}
-			for name, plugin := range map[string]func(name, verb, conf string, g *guarded) string{"weft": weft, "reference": reference} {
+			for name, plugin := range map[string]func(name, verb, conf string, g *guarded) string{
+				"weft": weft, "reference": reference,
+			} {
 				nettest.Run(t, nil, "nft", "flush", "ruleset")
 				g := &guarded{name: name, bridge: "fwbr1", policy: policy}
 				guard(t, h, plugin, g, 0, `,"backend":"iptables","iptablesAdminChainName":"MINE"`)
@@ -289,7 +306,8 @@ func TestFirewallRulesOfTheReference(t *testing.T) {
 				}
 				if name == "reference" {
 					nettest.Run(t, nil, "ip6tables", "-D", "CNI-FORWARD", "-s", g.v6, "-j", "ACCEPT")
-					if a := h.call("firewall", "CHECK", g.conf, g.ns, "CNI_CONTAINERID="+g.name); a.code() != 102 || !strings.Contains(a.stdout, g.v6) {
+					if a := h.call("firewall", "CHECK", g.conf, g.ns, "CNI_CONTAINERID="+g.name); a.code() != 102 ||
+						!strings.Contains(a.stdout, g.v6) {
 						t.Errorf("CHECK without one of the reference's rules: %s", a.stdout)
 					}
 				}

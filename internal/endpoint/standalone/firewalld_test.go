@@ -25,8 +25,8 @@ func outside(t *testing.T) *netns.NS {
 	return world
 }
 
-// TestFirewallWithFirewalld attaches pods behind a firewalld that lets nobody through but who is in a zone for that: it is
-// found by itself, as by the reference plugin.
+// TestFirewallWithFirewalld attaches pods behind a firewalld that lets nobody through but who is in a zone for that: it
+// is found by itself, as by the reference plugin.
 func TestFirewallWithFirewalld(t *testing.T) {
 	fw := nettest.Firewalld(t, nil)
 	t.Cleanup(func() { _, _ = nettest.Try(nil, "nft", "flush", "ruleset") })
@@ -92,20 +92,22 @@ func TestFirewallWithoutFirewalld(t *testing.T) {
 	if _, err := os.Stat("/run/dbus/system_bus_socket"); err == nil {
 		nettest.Without(t, "this machine has a D-Bus of its own")
 	}
-	if a := h.call("firewall", "STATUS", c, nil); a.code() != 50 || !strings.Contains(a.stdout, "firewalld is not on the system's D-Bus") {
+	if a := h.call("firewall", "STATUS", c, nil); a.code() != 50 ||
+		!strings.Contains(a.stdout, "firewalld is not on the system's D-Bus") {
 		t.Errorf("STATUS: %s", a.stdout)
 	}
 	ns := nettest.NS(t, "c1")
 	prev := h.must("ptp", "ADD", conf("1.0.0", "ptp", routed), ns).stdout
-	if a := h.call("firewall", "ADD", with(prev, c), ns); a.exit == 0 || !strings.Contains(a.stdout, "firewalld zone trusted source 10.6.0.") {
+	if a := h.call("firewall", "ADD", with(prev, c), ns); a.exit == 0 ||
+		!strings.Contains(a.stdout, "firewalld zone trusted source 10.6.0.") {
 		t.Errorf("ADD: %s", a.stdout)
 	}
 	h.must("firewall", "DEL", with(prev, c), ns)
 	h.must("ptp", "DEL", conf("1.0.0", "ptp", routed), ns)
 }
 
-// TestFirewallWhereForwardDrops attaches a pod where somebody, as Docker does, lets iptables drop what it does not accept:
-// an accept in weft's own table does not count against that.
+// TestFirewallWhereForwardDrops attaches a pod where somebody, as Docker does, lets iptables drop what it does not
+// accept: an accept in weft's own table does not count against that.
 func TestFirewallWhereForwardDrops(t *testing.T) {
 	t.Cleanup(func() { _, _ = nettest.Try(nil, "nft", "flush", "ruleset") })
 	h := newHost(t)

@@ -53,7 +53,8 @@ func flannelPeers(t *testing.T) string {
 	}
 	program := filepath.Join(dir, "flannel")
 	if _, err := os.Stat(program); err != nil || peers == "" {
-		nettest.Without(t, "no "+program+" (test/flannel/build.sh) or WEFT_PEER_BIN_DIR is not set: not compared with the flannel plugin")
+		nettest.Without(t,
+			"no "+program+" (test/flannel/build.sh) or WEFT_PEER_BIN_DIR is not set: not compared with the flannel plugin")
 	}
 	bin := t.TempDir()
 	for _, from := range []string{program, peers + "/bridge", peers + "/ptp", peers + "/host-local"} {
@@ -100,7 +101,8 @@ func TestFlannelVerbs(t *testing.T) {
 	}
 	h.must("flannel", "CHECK", withPrev(c, result), ns) // the pod has what it has
 	nettest.Run(t, ns, "ip", "addr", "del", "10.42.3.2/24", "dev", "eth0")
-	if a := h.call("flannel", "CHECK", withPrev(c, result), ns); a.code() != 102 || !strings.Contains(a.stdout, "10.42.3.2/24") {
+	if a := h.call("flannel", "CHECK", withPrev(c, result), ns); a.code() != 102 ||
+		!strings.Contains(a.stdout, "10.42.3.2/24") {
 		t.Errorf("CHECK of a pod without its address: %s", a.stdout)
 	}
 	h.must("flannel", "DEL", c, ns)
@@ -109,7 +111,8 @@ func TestFlannelVerbs(t *testing.T) {
 
 	h.lease(subnetEnv)
 	h.must("flannel", "ADD", c, ns)
-	h.must("flannel", "GC", strings.Replace(c, "{", `{"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}],`, 1), nil)
+	h.must("flannel", "GC",
+		strings.Replace(c, "{", `{"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}],`, 1), nil)
 	if h.saved() != "c1" {
 		t.Errorf("GC took what is valid")
 	}
@@ -123,7 +126,8 @@ func TestTwoFlannelNetworksOfOnePod(t *testing.T) {
 	h.lease(subnetEnv)
 	ns := nettest.NS(t, "c1")
 	first := flannelConf("1.0.0")
-	second := strings.NewReplacer("cbr0", "other", "sbr0", "sbr1", `"isDefaultGateway":true`, `"isGateway":true`).Replace(first)
+	second := strings.NewReplacer("cbr0", "other", "sbr0", "sbr1", `"isDefaultGateway":true`,
+		`"isGateway":true`).Replace(first)
 	t.Cleanup(func() { _, _ = nettest.Try(nil, "ip", "link", "del", "sbr1") })
 	h.must("flannel", "ADD", first, ns)
 	h.must("flannel", "ADD", second, ns, "CNI_IFNAME=net1")
@@ -149,7 +153,8 @@ func TestTwoFlannelNetworksOfTheOriginal(t *testing.T) {
 	h := newHost(t)
 	h.lease(subnetEnv)
 	first := flannelConf("1.0.0")
-	second := strings.NewReplacer("cbr0", "other", "sbr0", "sbr1", `"isDefaultGateway":true`, `"isGateway":true`).Replace(first)
+	second := strings.NewReplacer("cbr0", "other", "sbr0", "sbr1", `"isDefaultGateway":true`,
+		`"isGateway":true`).Replace(first)
 	t.Cleanup(func() { _, _ = nettest.Try(nil, "ip", "link", "del", "sbr1") })
 	for _, order := range [][]int{{0, 1}, {1, 0}} {
 		ns := nettest.NS(t, "c1")
@@ -174,14 +179,16 @@ func TestFlannelDelegates(t *testing.T) {
 	h := newHost(t)
 	h.lease(subnetEnv)
 	ns := nettest.NS(t, "c1")
-	c := strings.Replace(flannelConf("1.0.0"), `"bridge":"sbr0","hairpinMode":true,"isDefaultGateway":true`, `"type":"ptp"`, 1)
+	c := strings.Replace(flannelConf("1.0.0"), `"bridge":"sbr0","hairpinMode":true,"isDefaultGateway":true`,
+		`"type":"ptp"`, 1)
 	if out := h.must("flannel", "ADD", c, ns).stdout; !strings.Contains(out, `"address": "10.42.3.2/24"`) {
 		t.Errorf("ptp: %s", out)
 	}
 	h.must("flannel", "DEL", c, ns)
 	h.nothingLeft(ns, "ptp")
 
-	script := "#!/bin/sh\ncat > " + h.data + "/$CNI_COMMAND\n[ $CNI_COMMAND != ADD ] || echo '{\"cniVersion\":\"1.0.0\",\"ips\":[{\"address\":\"10.42.3.9/24\"}]}'\n"
+	script := "#!/bin/sh\ncat > " + h.data +
+		"/$CNI_COMMAND\n[ $CNI_COMMAND != ADD ] || echo '{\"cniVersion\":\"1.0.0\",\"ips\":[{\"address\":\"10.42.3.9/24\"}]}'\n"
 	if err := os.WriteFile(h.bin+"/other", []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +225,8 @@ func TestBadFlannel(t *testing.T) {
 	h.lease("")
 	bad("empty lease", "ADD", c, 11, `FLANNEL_MTU, FLANNEL_IPMASQ is missing: it is incomplete`)
 	h.lease(strings.Replace(subnetEnv, "10.42.3.1/24", "10.42.3.1", 1))
-	bad("broken lease", "ADD", c, 7, `plugin flannel: subnetFile DATA/subnet.env: FLANNEL_SUBNET \"10.42.3.1\" is no prefix`)
+	bad("broken lease", "ADD", c, 7,
+		`plugin flannel: subnetFile DATA/subnet.env: FLANNEL_SUBNET \"10.42.3.1\" is no prefix`)
 	h.lease(subnetEnv)
 	for was, tt := range map[string]struct {
 		is    string
@@ -246,10 +254,18 @@ func TestFlannelAndItsOriginal(t *testing.T) {
 	for name, tt := range map[string]struct{ lease, conf string }{
 		"kube-flannel": {subnetEnv, cbr0},
 		"dual stack":   {dualEnv, cbr0},
-		"routes":       {subnetEnv, strings.Replace(cbr0, `"dataDir":"DATA"}`, `"dataDir":"DATA","routes":[{"dst":"10.9.0.0/16"},{"dst":"10.8.0.0/16","gw":"10.42.3.1"}]}`, 1)},
-		"ptp":          {dualEnv, strings.Replace(cbr0, `"bridge":"sbr0"`, `"type":"ptp"`, 1)},
-		"own words":    {dualEnv, strings.Replace(cbr0, `"hairpinMode"`, `"mtu":1300,"ipMasq":false,"isGateway":true,"hairpinMode"`, 1)},
-		"runtime":      {subnetEnv, strings.Replace(cbr0, `"delegate"`, `"runtimeConfig":{"mac":"02:00:00:00:00:07"},"delegate"`, 1)},
+		"routes": {
+			subnetEnv,
+			strings.Replace(cbr0, `"dataDir":"DATA"}`,
+				`"dataDir":"DATA","routes":[{"dst":"10.9.0.0/16"},{"dst":"10.8.0.0/16","gw":"10.42.3.1"}]}`, 1),
+		},
+		"ptp": {dualEnv, strings.Replace(cbr0, `"bridge":"sbr0"`, `"type":"ptp"`, 1)},
+		"own words": {
+			dualEnv, strings.Replace(cbr0, `"hairpinMode"`, `"mtu":1300,"ipMasq":false,"isGateway":true,"hairpinMode"`, 1),
+		},
+		"runtime": {
+			subnetEnv, strings.Replace(cbr0, `"delegate"`, `"runtimeConfig":{"mac":"02:00:00:00:00:07"},"delegate"`, 1),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)

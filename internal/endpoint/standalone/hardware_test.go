@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// Two cards on one wire, by their addresses on the bus as sysfs tells them, are lent to two containers, which then reach each
-// other, and come back.
+// Two cards on one wire, by their addresses on the bus as sysfs tells them, are lent to two containers, which then
+// reach each other, and come back.
 func TestHostDevicePCIHardware(t *testing.T) {
 	if os.Getenv("WEFT_VM") == "" {
 		nettest.Skip(t, "this machine has no network cards that a test may have")
@@ -52,7 +52,8 @@ func TestHostDevicePCIHardware(t *testing.T) {
 	nettest.Run(t, one, "ping", "-c1", "-W5", "10.6.0.3")
 	nettest.Run(t, two, "ping", "-c1", "-W5", "fd00:6::2")
 	h.must("host-device", "CHECK", withPrev(c1, a.stdout), one)
-	if x := h.call("host-device", "STATUS", c1, nil); x.code() != 50 || !strings.Contains(x.stdout, "has no network device on this node") {
+	if x := h.call("host-device", "STATUS", c1, nil); x.code() != 50 ||
+		!strings.Contains(x.stdout, "has no network device on this node") {
 		t.Errorf("STATUS while it is away: %s", x.stdout)
 	}
 	h.must("host-device", "DEL", c1, one)

@@ -11,7 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// A device whose name is taken on the node at DEL stays in the container, and comes back with all that it had when the name is free.
+// A device whose name is taken on the node at DEL stays in the container, and comes back with all that it had when the
+// name is free.
 func TestHostDeviceNameTaken(t *testing.T) {
 	h := newHost(t)
 	h.card()
@@ -20,7 +21,8 @@ func TestHostDeviceNameTaken(t *testing.T) {
 	c := conf("1.1.0", "host-device", `,"device":"ens5"`+lentIPAM)
 	prev := withPrev(c, h.must("host-device", "ADD", c, ns).stdout)
 	nettest.Run(t, nil, "ip", "link", "add", "ens5", "type", "bridge")
-	if a := h.call("host-device", "DEL", prev, ns); a.exit == 0 || !strings.Contains(a.stdout, "rename the host link ens5") {
+	if a := h.call("host-device", "DEL", prev, ns); a.exit == 0 ||
+		!strings.Contains(a.stdout, "rename the host link ens5") {
 		t.Errorf("DEL: %s", a.stdout)
 	}
 	if out, err := nettest.Try(nil, "ip", "link", "show", "eth0"); err == nil && strings.Contains(out, "alias ens5") {
@@ -36,7 +38,8 @@ func TestHostDeviceNameTaken(t *testing.T) {
 	}
 }
 
-// So does one that the kernel has put on the node, because the container's namespace died: DEL says so, and the next one ends it.
+// So does one that the kernel has put on the node, because the container's namespace died: DEL says so, and the next
+// one ends it.
 func TestHostDeviceFallenNameTaken(t *testing.T) {
 	h := newHost(t)
 	h.card()

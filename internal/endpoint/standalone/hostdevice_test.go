@@ -27,8 +27,10 @@ func (h *host) card() {
 		"ip link add team type bridge",
 		"ip link add ens5 address 02:00:00:00:00:05 mtu 1450 txqueuelen 77 type veth peer name wire", "ip link set wire up",
 		"ip link property add dev ens5 altname network-card-in-the-fifth-slot",
-		"ip link set ens5 up alias uplink", "ip addr add 192.0.2.5/24 brd + dev ens5", "ip addr add 2001:db8::5/64 dev ens5 nodad", "ip addr add 198.18.0.5/24 dev ens5",
-		"ip route add 198.51.100.0/24 via 192.0.2.1 dev ens5 proto static", "ip -6 route add 2001:db8:1::/48 via 2001:db8::1 dev ens5",
+		"ip link set ens5 up alias uplink", "ip addr add 192.0.2.5/24 brd + dev ens5",
+		"ip addr add 2001:db8::5/64 dev ens5 nodad", "ip addr add 198.18.0.5/24 dev ens5",
+		"ip route add 198.51.100.0/24 via 192.0.2.1 dev ens5 proto static",
+		"ip -6 route add 2001:db8:1::/48 via 2001:db8::1 dev ens5",
 		"sysctl -qw net.ipv4.conf.ens5.rp_filter=2 net.ipv6.conf.ens5.accept_ra=0",
 	} {
 		nettest.Run(h.t, nil, strings.Fields(argv)...)
@@ -66,7 +68,8 @@ func quickNS(t *testing.T) *netns.NS {
 // cardLooks is the node as people see it.
 func cardLooks(t *testing.T) string {
 	t.Helper()
-	rp := nettest.Run(t, nil, "sysctl", "net.ipv4.conf.ens5.rp_filter", "net.ipv6.conf.ens5.accept_ra", "net.ipv4.conf.ens5.arp_notify")
+	rp := nettest.Run(t, nil, "sysctl", "net.ipv4.conf.ens5.rp_filter", "net.ipv6.conf.ens5.accept_ra",
+		"net.ipv4.conf.ens5.arp_notify")
 	return steady(looks(t, nil) + rp)
 }
 
@@ -85,9 +88,11 @@ func steady(out string) string {
 
 func TestHostDevice(t *testing.T) {
 	for name, options := range map[string]string{
-		"device": `,"device":"ens5"`, "other name": `,"device":"network-card-in-the-fifth-slot"`, "address": `,"hwaddr":"02-00-00-00-00-05"`,
-		"path": `,"kernelpath":"/sys/devices/pci0000:00/0000:00:05.0"`, "bus": `,"pciBusID":"0000:00:05.0"`,
-		"runtime": `,"pciBusID":"0000:00:06.0","runtimeConfig":{"deviceID":"0000:00:05.0"}`, "auxiliary": `,"runtimeConfig":{"deviceID":"mlx5_core.sf.2"}`,
+		"device": `,"device":"ens5"`, "other name": `,"device":"network-card-in-the-fifth-slot"`,
+		"address": `,"hwaddr":"02-00-00-00-00-05"`,
+		"path":    `,"kernelpath":"/sys/devices/pci0000:00/0000:00:05.0"`, "bus": `,"pciBusID":"0000:00:05.0"`,
+		"runtime":   `,"pciBusID":"0000:00:06.0","runtimeConfig":{"deviceID":"0000:00:05.0"}`,
+		"auxiliary": `,"runtimeConfig":{"deviceID":"mlx5_core.sf.2"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
@@ -97,7 +102,8 @@ func TestHostDevice(t *testing.T) {
 			c := conf("1.1.0", "host-device", options+lentIPAM)
 			h.must("host-device", "STATUS", c, nil)
 			result := h.must("host-device", "ADD", c, ns).stdout
-			if !strings.Contains(result, `"mac": "02:00:00:00:00:05"`) || strings.Contains(result, `"pciID": "0000:00:05.0"`) != strings.Contains(options, "00:05.0\"") || name == "path" {
+			if !strings.Contains(result, `"mac": "02:00:00:00:00:05"`) ||
+				strings.Contains(result, `"pciID": "0000:00:05.0"`) != strings.Contains(options, "00:05.0\"") || name == "path" {
 				if name != "path" || strings.Contains(result, "pciID") {
 					t.Errorf("result: %s", result)
 				}
@@ -111,7 +117,8 @@ func TestHostDevice(t *testing.T) {
 			if out := nettest.Run(t, ns, "ip", "route"); !strings.Contains(out, "default via 10.6.0.1 dev eth0") {
 				t.Errorf("routes: %s", out)
 			}
-			if a := h.call("host-device", "STATUS", c, nil); a.code() != 50 && name != "runtime" && name != "bus" && name != "auxiliary" && name != "path" {
+			if a := h.call("host-device", "STATUS", c, nil); a.code() != 50 && name != "runtime" && name != "bus" &&
+				name != "auxiliary" && name != "path" {
 				t.Errorf("STATUS while it is away: %s", a.stdout)
 			}
 			prev := withPrev(c, result)
@@ -121,7 +128,8 @@ func TestHostDevice(t *testing.T) {
 				t.Errorf("CHECK: %s", a.stdout)
 			}
 			nettest.Run(t, ns, "ip", "link", "set", "eth0", "down")
-			nettest.Run(t, ns, "ip", "link", "set", "eth0", "mtu", "1300", "address", "02:00:00:00:00:99", "promisc", "on", "txqueuelen", "5")
+			nettest.Run(t, ns, "ip", "link", "set", "eth0", "mtu", "1300", "address", "02:00:00:00:00:99", "promisc", "on",
+				"txqueuelen", "5")
 			h.must("host-device", "DEL", prev, ns)
 			h.must("host-device", "DEL", prev, ns)
 			if got := cardLooks(t); got != before {

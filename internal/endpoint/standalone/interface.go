@@ -120,8 +120,8 @@ func (s *service) verb(ctx context.Context, call cni.Call, job attach.Job) ([]by
 	return nil, model.Faultf(model.CodeInvalidEnv, "", "environment: CNI_COMMAND %q is unknown", call.Command)
 }
 
-// del detaches by the record of the call's network. When there is none the network may have another name since the ADD, or
-// no configuration any more: then it is the record of the container's interface, whatever its network.
+// del detaches by the record of the call's network. When there is none the network may have another name since the ADD,
+// or no configuration any more: then it is the record of the container's interface, whatever its network.
 func (s *service) del(ctx context.Context, job attach.Job, confErr error) error {
 	s.leftovers(ctx, job)
 	var errs []error
@@ -136,7 +136,8 @@ func (s *service) del(ctx context.Context, job attach.Job, confErr error) error 
 		others, err := s.journal.Find(job.Request.ContainerID, job.Request.IfName)
 		errs = append(errs, err)
 		for _, rec := range others {
-			errs = append(errs, s.Del(ctx, attach.Job{Network: rec.Network, Request: rec.Request, Netns: job.Netns, OwnNetns: job.OwnNetns}))
+			errs = append(errs,
+				s.Del(ctx, attach.Job{Network: rec.Network, Request: rec.Request, Netns: job.Netns, OwnNetns: job.OwnNetns}))
 		}
 		if confErr != nil && len(others) == 0 {
 			return confErr
@@ -148,8 +149,8 @@ func (s *service) del(ctx context.Context, job attach.Job, confErr error) error 
 	return errors.Join(errs...)
 }
 
-// leftovers undoes what killed calls of this network left for other containers. That is a favour: what goes wrong with it
-// is not this call's fault, and is tried again by the next one.
+// leftovers undoes what killed calls of this network left for other containers. That is a favour: what goes wrong with
+// it is not this call's fault, and is tried again by the next one.
 func (s *service) leftovers(ctx context.Context, job attach.Job) {
 	records, err := s.journal.Unfinished(job.Request.Network)
 	if err != nil {

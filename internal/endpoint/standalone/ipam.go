@@ -26,7 +26,8 @@ func (p ipamPlugin) do(ctx context.Context, call cni.Call) ([]byte, error) {
 	}
 	r := call.Request
 	ask := ipam.Ask{
-		Conf: network.Plugins[0].Raw, Network: r.Network, ContainerID: r.ContainerID, IfName: r.IfName, Args: r.Args, Netns: r.Netns,
+		Conf: network.Plugins[0].Raw, Network: r.Network, ContainerID: r.ContainerID, IfName: r.IfName, Args: r.Args,
+		Netns: r.Netns,
 	}
 	switch call.Command {
 	case cni.Add:
@@ -50,8 +51,8 @@ func (p ipamPlugin) do(ctx context.Context, call cni.Call) ([]byte, error) {
 	return nil, model.Faultf(model.CodeInvalidEnv, "", "environment: CNI_COMMAND %q is unknown", call.Command)
 }
 
-// refuseOwn refuses the namespace that the caller is in. One that does not exist is no matter here: an address is not in a
-// namespace.
+// refuseOwn refuses the namespace that the caller is in. One that does not exist is no matter here: an address is not
+// in a namespace.
 func refuseOwn(call cni.Call) error {
 	if call.Request.Netns == "" || call.NetnsOverride {
 		return nil

@@ -23,7 +23,8 @@ func TestBeKilled(t *testing.T) {
 		return
 	}
 	standalone.Main(t.Context(), standalone.Env{
-		Argv0: name, Getenv: os.Getenv, Environ: os.Environ(), Now: time.Now, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Argv0: name, Getenv: os.Getenv, Environ: os.Environ(), Now: time.Now, Stdin: os.Stdin, Stdout: os.Stdout,
+		Stderr: os.Stderr,
 	})
 }
 

@@ -19,8 +19,10 @@ func (h *host) uplink() *netns.NS {
 	h.t.Helper()
 	_, _ = nettest.Try(nil, "ip", "link", "del", "ens5")
 	lan := nettest.NS(h.t, "lan")
-	ipLines(h.t, nil, "link add ens5 address 02:00:00:00:00:05 mtu 1450 type veth peer name wire mtu 1450 netns "+lan.Path(), "link set ens5 up",
-		"link property add dev ens5 altname the-uplink-of-the-node", "addr add 10.7.0.254/24 dev ens5", "route add default via 10.7.0.1 dev ens5")
+	ipLines(h.t, nil, "link add ens5 address 02:00:00:00:00:05 mtu 1450 type veth peer name wire mtu 1450 netns "+
+		lan.Path(), "link set ens5 up",
+		"link property add dev ens5 altname the-uplink-of-the-node", "addr add 10.7.0.254/24 dev ens5",
+		"route add default via 10.7.0.1 dev ens5")
 	ipLines(h.t, lan, "link set wire up", "addr add 10.7.0.1/24 dev wire", "addr add fd00:7::1/64 dev wire nodad")
 	h.t.Cleanup(func() { _, _ = nettest.Try(nil, "ip", "link", "del", "ens5") })
 	return lan
@@ -72,7 +74,8 @@ func (h *host) life(typ, options string, ns *netns.NS, look func(result string))
 	look(result)
 	checked := withPrev(c, result)
 	h.must(typ, "CHECK", checked, ns)
-	h.must(typ, "GC", strings.Replace(c, "{", `{"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}],`, 1), nil)
+	h.must(typ, "GC", strings.Replace(c, "{", `{"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}],`, 1),
+		nil)
 	h.must(typ, "CHECK", checked, ns)
 	nettest.Run(t, ns, "ip", "link", "set", "eth0", "down")
 	if a := h.call(typ, "CHECK", checked, ns); a.code() != 102 || !strings.Contains(a.stdout, "eth0") {
@@ -130,13 +133,15 @@ func TestMacvlan(t *testing.T) {
 				routesHonoured(t, ns)
 				nettest.Run(t, ns, "ping", "-c1", "-W2", "10.7.0.1")
 				nettest.Run(t, ns, "ping", "-c1", "-W2", "fd00:7::1")
-				if out := nettest.Run(t, ns, "cat", "/proc/sys/net/ipv4/conf/eth0/arp_notify", "/proc/sys/net/ipv6/conf/eth0/ndisc_notify"); out != "1\n1\n" {
+				if out := nettest.Run(t, ns, "cat", "/proc/sys/net/ipv4/conf/eth0/arp_notify",
+					"/proc/sys/net/ipv6/conf/eth0/ndisc_notify"); out != "1\n1\n" {
 					t.Errorf("notifies: %q", out)
 				}
 				var r struct {
 					Interfaces []struct{ Name, MAC, Sandbox string }
 				}
-				if err := json.Unmarshal([]byte(result), &r); err != nil || len(r.Interfaces) != 1 || r.Interfaces[0].Sandbox != ns.Path() {
+				if err := json.Unmarshal([]byte(result), &r); err != nil || len(r.Interfaces) != 1 ||
+					r.Interfaces[0].Sandbox != ns.Path() {
 					t.Fatalf("result: %v %s", err, result)
 				}
 				wantLink(t, ns, "link/ether "+r.Interfaces[0].MAC)
@@ -160,7 +165,8 @@ func TestMacvlanL2(t *testing.T) {
 			t.Errorf("result: %s", result)
 		}
 	})
-	ipLines(t, ns, "link add net1 type veth peer name net2", "link set net1 up", "link set net2 up", "addr add 10.8.0.1/24 dev net1", "route add default via 10.8.0.2")
+	ipLines(t, ns, "link add net1 type veth peer name net2", "link set net1 up", "link set net2 up",
+		"addr add 10.8.0.1/24 dev net1", "route add default via 10.8.0.2")
 	for _, options := range []string{`,"master":"net1","linkInContainer":true`, `,"linkInContainer":true`} {
 		h.life("macvlan", options, ns, func(string) { wantLink(t, ns, "eth0@net1") })
 	}
@@ -174,7 +180,8 @@ func TestMacvlanOnPort(t *testing.T) {
 	ns := quickNS(t)
 	_, _ = nettest.Try(nil, "ip", "link", "del", "sbr0")
 	ipLines(t, nil, "link add sbr0 type bridge", "link set ens5 master sbr0")
-	if a := h.call("macvlan", "ADD", conf("1.1.0", "macvlan", `,"master":"ens5"`+wired), ns); a.code() != 7 || !strings.Contains(a.stdout, "parent ens5 has no place for this link") {
+	if a := h.call("macvlan", "ADD", conf("1.1.0", "macvlan", `,"master":"ens5"`+wired), ns); a.code() != 7 ||
+		!strings.Contains(a.stdout, "parent ens5 has no place for this link") {
 		t.Errorf("ADD: %s", a.stdout)
 	}
 	if left := nettest.Run(t, ns, "ip", "-o", "link"); strings.Count(left, "\n") != 1 {
@@ -188,7 +195,8 @@ func TestMacvlanArgs(t *testing.T) {
 	h := newHost(t)
 	h.uplink()
 	ns := quickNS(t)
-	h.must("macvlan", "ADD", conf("1.1.0", "macvlan", `,"mac":"02:00:00:00:00:01"`), ns, "CNI_ARGS=IgnoreUnknown=1;MAC=02:00:00:00:00:02")
+	h.must("macvlan", "ADD", conf("1.1.0", "macvlan", `,"mac":"02:00:00:00:00:01"`), ns,
+		"CNI_ARGS=IgnoreUnknown=1;MAC=02:00:00:00:00:02")
 	wantLink(t, ns, "02:00:00:00:00:02")
 	h.must("macvlan", "DEL", conf("1.1.0", "macvlan", ``), ns)
 }
@@ -220,16 +228,19 @@ func TestMastersThatDoNotGo(t *testing.T) {
 		}
 		c := conf("1.1.0", typ, `,"master":"ens9","linkInContainer":true`+more)
 		h.must(typ, "STATUS", c, nil)
-		if a := h.call(typ, "ADD", c, ns); a.code() != 7 || !strings.Contains(a.stdout, `master \"ens9\" does not exist in the container`) {
+		if a := h.call(typ, "ADD", c, ns); a.code() != 7 ||
+			!strings.Contains(a.stdout, `master \"ens9\" does not exist in the container`) {
 			t.Errorf("%s: %s", typ, a.stdout)
 		}
 	}
 	ipLines(t, nil, "route del default")
-	if a := h.call("macvlan", "STATUS", conf("1.1.0", "macvlan", ""), nil); a.code() != 50 || !strings.Contains(a.stdout, "no default route on the node") {
+	if a := h.call("macvlan", "STATUS", conf("1.1.0", "macvlan", ""), nil); a.code() != 50 ||
+		!strings.Contains(a.stdout, "no default route on the node") {
 		t.Errorf("STATUS without a default route: %s", a.stdout)
 	}
 	ipLines(t, nil, "link set ens5 down")
-	if a := h.call("vlan", "STATUS", conf("1.1.0", "vlan", `,"master":"ens5","vlanId":0`+wired), nil); a.code() != 50 || !strings.Contains(a.stdout, `master \"ens5\" is down`) {
+	if a := h.call("vlan", "STATUS", conf("1.1.0", "vlan", `,"master":"ens5","vlanId":0`+wired), nil); a.code() != 50 ||
+		!strings.Contains(a.stdout, `master \"ens5\" is down`) {
 		t.Errorf("STATUS over a link that is down: %s", a.stdout)
 	}
 }
@@ -241,7 +252,8 @@ func TestMacvlanDuplicate(t *testing.T) {
 	lan := h.uplink()
 	ns := nettest.NS(t, "c1")
 	ipLines(t, lan, "addr add fd00:7::5/64 dev wire nodad")
-	if a := h.call("macvlan", "ADD", conf("1.1.0", "macvlan", wired), ns); a.exit == 0 || !strings.Contains(a.stdout, "fd00:7::5") {
+	if a := h.call("macvlan", "ADD", conf("1.1.0", "macvlan", wired), ns); a.exit == 0 ||
+		!strings.Contains(a.stdout, "fd00:7::5") {
 		t.Errorf("ADD: %s", a.stdout)
 	}
 	if out, err := nettest.Try(ns, "ip", "link", "show", "eth0"); err == nil {
@@ -261,7 +273,8 @@ func TestIpvlan(t *testing.T) {
 				options, mode = `,"master":"ens5","mtu":1400`, "l2"
 			}
 			if mode != "l2" {
-				ipLines(t, lan, "neigh add 10.7.0.5 lladdr 02:00:00:00:00:05 dev wire", "neigh add fd00:7::5 lladdr 02:00:00:00:00:05 dev wire")
+				ipLines(t, lan, "neigh add 10.7.0.5 lladdr 02:00:00:00:00:05 dev wire",
+					"neigh add fd00:7::5 lladdr 02:00:00:00:00:05 dev wire")
 				ipLines(t, nil, "addr add fd00:7::254/64 dev ens5 nodad")
 			}
 			h.life("ipvlan", options+wired, ns, func(string) {
@@ -280,7 +293,8 @@ func TestIpvlanChained(t *testing.T) {
 	h := newHost(t)
 	h.uplink()
 	ns := quickNS(t)
-	prev := `{"cniVersion":"1.1.0","interfaces":[{"name":"ens5"}],"ips":[{"address":"10.7.0.9/24","gateway":"10.7.0.1","interface":0}],"routes":[{"dst":"0.0.0.0/0"}]}`
+	prev :=
+		`{"cniVersion":"1.1.0","interfaces":[{"name":"ens5"}],"ips":[{"address":"10.7.0.9/24","gateway":"10.7.0.1","interface":0}],"routes":[{"dst":"0.0.0.0/0"}]}`
 	c := withPrev(conf("1.1.0", "ipvlan", ""), prev)
 	h.must("ipvlan", "STATUS", conf("1.1.0", "ipvlan", ""), nil)
 	result := h.must("ipvlan", "ADD", c, ns).stdout
@@ -290,7 +304,8 @@ func TestIpvlanChained(t *testing.T) {
 		Interfaces []struct{ Name string }
 		IPs        []struct{ Interface int }
 	}
-	if err := json.Unmarshal([]byte(result), &r); err != nil || len(r.IPs) != 1 || r.Interfaces[r.IPs[0].Interface].Name != "eth0" {
+	if err := json.Unmarshal([]byte(result), &r); err != nil || len(r.IPs) != 1 ||
+		r.Interfaces[r.IPs[0].Interface].Name != "eth0" {
 		t.Errorf("result: %v %s", err, result)
 	}
 	h.must("ipvlan", "CHECK", withPrev(conf("1.1.0", "ipvlan", ""), result), ns)
@@ -302,9 +317,11 @@ func TestVlan(t *testing.T) {
 	h := newHost(t)
 	lan := h.uplink()
 	ns := quickNS(t)
-	ipLines(t, lan, "addr flush dev wire", "link add link wire name tagged type vlan id 7", "link set tagged up", "addr add 10.7.0.1/24 dev tagged", "addr add fd00:7::1/64 dev tagged nodad")
+	ipLines(t, lan, "addr flush dev wire", "link add link wire name tagged type vlan id 7", "link set tagged up",
+		"addr add 10.7.0.1/24 dev tagged", "addr add fd00:7::1/64 dev tagged nodad")
 	h.life("vlan", `,"master":"ens5","vlanId":7,"mtu":1400`+wired, ns, func(string) {
-		wantLink(t, ns, "vlan protocol 802.1Q id 7", "mtu 1400", "02:00:00:00:00:05", "inet 10.7.0.5/24", "inet6 fd00:7::5/64")
+		wantLink(t, ns, "vlan protocol 802.1Q id 7", "mtu 1400", "02:00:00:00:00:05", "inet 10.7.0.5/24",
+			"inet6 fd00:7::5/64")
 		routesHonoured(t, ns)
 		nettest.Run(t, ns, "ping", "-c1", "-W2", "10.7.0.1")
 		nettest.Run(t, ns, "ping", "-c1", "-W2", "fd00:7::1")
@@ -312,7 +329,8 @@ func TestVlan(t *testing.T) {
 	h.life("vlan", `,"master":"ens5","vlanId":0`+wired, ns, func(string) { wantLink(t, ns, "vlan protocol 802.1Q id 0") })
 	h.must("vlan", "ADD", conf("1.1.0", "vlan", `,"master":"ens5","vlanId":7`+wired), ns)
 	other := nettest.NS(t, "c2")
-	if a := h.call("vlan", "ADD", conf("1.1.0", "vlan", `,"master":"ens5","vlanId":7`+wired), other, "CNI_CONTAINERID=c2"); a.code() != 7 || !strings.Contains(a.stdout, "VLAN 7 is another one's") {
+	if a := h.call("vlan", "ADD", conf("1.1.0", "vlan", `,"master":"ens5","vlanId":7`+wired), other,
+		"CNI_CONTAINERID=c2"); a.code() != 7 || !strings.Contains(a.stdout, "VLAN 7 is another one's") {
 		t.Errorf("a second container in the VLAN: %s", a.stdout)
 	}
 	h.must("vlan", "DEL", conf("1.1.0", "vlan", `,"master":"ens5","vlanId":7`+wired), ns)
@@ -338,7 +356,10 @@ func TestTap(t *testing.T) {
 		"l2":     {"", []string{"tun type tap"}},
 		"queues": {`,"multiQueue":true,"mtu":1400` + wired, []string{"multi_queue", "mtu 1400"}},
 		"owner":  {`,"owner":0,"group":0,"mac":"02:00:00:00:00:77"`, []string{"user root group root", "02:00:00:00:00:77"}},
-		"bridge": {`,"bridge":"br0","selinuxContext":"system_u:system_r:container_t:s0","runtimeConfig":{"mac":"02:00:00:00:00:78"}`, []string{"master br0", "02:00:00:00:00:78"}},
+		"bridge": {
+			`,"bridge":"br0","selinuxContext":"system_u:system_r:container_t:s0","runtimeConfig":{"mac":"02:00:00:00:00:78"}`,
+			[]string{"master br0", "02:00:00:00:00:78"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
@@ -354,7 +375,8 @@ func TestTap(t *testing.T) {
 	}
 	h := newHost(t)
 	ns := quickNS(t)
-	if a := h.call("tap", "ADD", conf("1.1.0", "tap", `,"bridge":"br0"`), ns); a.code() != 7 || !strings.Contains(a.stdout, `bridge \"br0\" does not exist in the container`) {
+	if a := h.call("tap", "ADD", conf("1.1.0", "tap", `,"bridge":"br0"`), ns); a.code() != 7 ||
+		!strings.Contains(a.stdout, `bridge \"br0\" does not exist in the container`) {
 		t.Errorf("no bridge: %s", a.stdout)
 	}
 }
@@ -366,7 +388,8 @@ func TestKindsExchanged(t *testing.T) {
 		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: not exchanged with the reference plugins")
 	}
 	for typ, options := range map[string]string{
-		"macvlan": `,"master":"ens5","mode":"private"`, "tap": "", "ipvlan": `,"master":"ens5"`, "vlan": `,"master":"ens5","vlanId":7`, "dummy": "",
+		"macvlan": `,"master":"ens5","mode":"private"`, "tap": "", "ipvlan": `,"master":"ens5"`,
+		"vlan": `,"master":"ens5","vlanId":7`, "dummy": "",
 	} {
 		t.Run(typ, func(t *testing.T) {
 			nettest.Need(t, typ)

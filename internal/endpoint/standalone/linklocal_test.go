@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// A container on a bridge that is not the gateway asks the routers of the wire behind it when IPAM gives it no IPv6 address. One whose
-// gateway is the bridge is silent.
+// A container on a bridge that is not the gateway asks the routers of the wire behind it when IPAM gives it no IPv6
+// address. One whose gateway is the bridge is silent.
 func TestLinkLocalOnTheWire(t *testing.T) {
 	for rest, want := range map[string]bool{
 		`,"bridge":"sbr0"`:                              true,
@@ -23,7 +23,8 @@ func TestLinkLocalOnTheWire(t *testing.T) {
 		c := conf("1.0.0", "bridge", rest)
 		prev := withPrev(c, h.must("bridge", "ADD", c, ns).stdout)
 		has := func() bool {
-			return strings.Contains(nettest.Run(t, ns, "ip", "-6", "addr", "show", "dev", "eth0", "scope", "link"), "inet6 fe80::")
+			return strings.Contains(nettest.Run(t, ns, "ip", "-6", "addr", "show", "dev", "eth0", "scope", "link"),
+				"inet6 fe80::")
 		}
 		for deadline := time.Now().Add(5 * time.Second); want && !has() && time.Now().Before(deadline); {
 			time.Sleep(20 * time.Millisecond)

@@ -36,7 +36,9 @@ func TestMasqueradeChainsAreTheReferences(t *testing.T) {
 	bin := peerBin(t)
 	for name, c := range map[string]struct{ typ, conf string }{
 		"bridge": {"bridge", dualMasq + `,"ipMasqBackend":"iptables"`},
-		"ptp":    {"ptp", strings.Replace(dualMasq, `"bridge":"sbr0","isGateway":true,`, "", 1) + `,"ipMasqBackend":"iptables"`},
+		"ptp": {
+			"ptp", strings.Replace(dualMasq, `"bridge":"sbr0","isGateway":true,`, "", 1) + `,"ipMasqBackend":"iptables"`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			flushed(t)
@@ -91,7 +93,8 @@ func TestMasqueradeIsChecked(t *testing.T) {
 	prev := strings.Replace(conf, "{", `{"prevResult":`+h.must("ptp", "ADD", conf, ns).stdout+`,`, 1)
 	h.must("ptp", "CHECK", prev, ns)
 	nettest.Run(t, nil, "iptables", "-t", "nat", "-F", "POSTROUTING")
-	if a := h.call("ptp", "CHECK", prev, ns); a.exit == 0 || !strings.Contains(a.stdout, "host: missing iptables -t nat -A POSTROUTING -s 10.6.0.2/32") {
+	if a := h.call("ptp", "CHECK", prev, ns); a.exit == 0 ||
+		!strings.Contains(a.stdout, "host: missing iptables -t nat -A POSTROUTING -s 10.6.0.2/32") {
 		t.Errorf("CHECK: %+v", a)
 	}
 	h.must("ptp", "DEL", conf, ns)
@@ -111,7 +114,8 @@ func hide(t *testing.T, dir string) {
 	t.Cleanup(func() { _ = syscall.Unmount(real, syscall.MNT_DETACH) })
 }
 
-// TestWithoutIPTables: a machine without the program says so before anything is done; STATUS says it before anybody asks.
+// TestWithoutIPTables: a machine without the program says so before anything is done; STATUS says it before anybody
+// asks.
 func TestWithoutIPTables(t *testing.T) {
 	h := newHost(t)
 	t.Setenv("PATH", t.TempDir())
@@ -121,7 +125,8 @@ func TestWithoutIPTables(t *testing.T) {
 	ns := nettest.NS(t, "c1")
 	for _, typ := range []string{"bridge", "ptp"} {
 		conf := conf("1.1.0", typ, `,"ipMasq":true,"ipMasqBackend":"iptables"`+hostLocal)
-		says := `plugin ` + typ + `: ipMasqBackend \"iptables\" needs the program iptables-restore, which this machine does not have`
+		says := `plugin ` + typ +
+			`: ipMasqBackend \"iptables\" needs the program iptables-restore, which this machine does not have`
 		if a := h.call(typ, "ADD", conf, ns); a.code() != 7 || !strings.Contains(a.stdout, says) {
 			t.Errorf("%s ADD: %+v", typ, a)
 		}

@@ -24,7 +24,8 @@ func (h *host) peerOf(bin, name, verb, conf string, ns *netns.NS, id string, env
 	h.t.Helper()
 	cmd := exec.Command(filepath.Join(bin, name))
 	cmd.Stdin = strings.NewReader(strings.ReplaceAll(conf, "DATA", h.data))
-	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+id, "CNI_IFNAME=eth0", "CNI_NETNS="+ns.Path(), "CNI_PATH="+bin)
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+id, "CNI_IFNAME=eth0", "CNI_NETNS="+ns.Path(),
+		"CNI_PATH="+bin)
 	cmd.Env = append(cmd.Env, env...)
 	out, err := cmd.Output()
 	if err != nil {

@@ -20,7 +20,11 @@ const someMappings = `{"hostPort":8080,"containerPort":80,"protocol":"tcp"},{"ho
 func manyMappings() string {
 	var out []string
 	for i := range 17 {
-		out = append(out, strings.ReplaceAll(`{"hostPort":81NN,"containerPort":80,"protocol":"tcp"}`, "NN", string(rune('0'+i/10))+string(rune('0'+i%10))))
+		out = append(
+			out,
+			strings.ReplaceAll(`{"hostPort":81NN,"containerPort":80,"protocol":"tcp"}`, "NN",
+				string(rune('0'+i/10))+string(rune('0'+i%10))),
+		)
 	}
 	return strings.Join(out, ",")
 }
@@ -39,17 +43,20 @@ func natTables(t *testing.T) string {
 	return strings.Join(out, "\n")
 }
 
-// The chains of the iptables backend are the reference plugin's to the letter; either takes down what the other has made.
+// The chains of the iptables backend are the reference plugin's to the letter; either takes down what the other has
+// made.
 func TestPortmapIPTablesIsTheReferences(t *testing.T) {
 	bin := peerBin(t)
 	for name, c := range map[string]struct{ options, mappings string }{
-		"plain":      {`,"backend":"iptables"`, someMappings},
-		"many":       {`,"backend":"iptables"`, manyMappings()},
-		"no snat":    {`,"backend":"iptables","snat":false`, someMappings},
-		"masqAll":    {`,"backend":"iptables","masqAll":true`, someMappings},
-		"bit":        {`,"backend":"iptables","markMasqBit":5`, someMappings},
-		"conditions": {`,"conditionsV4":["-s","198.51.100.0/24","!","-d","192.0.2.0/24"],"conditionsV6":["-m","comment","--comment","a word"]`, someMappings},
-		"external":   {`,"externalSetMarkChain":"KUBE-MARK-MASQ"`, someMappings},
+		"plain":   {`,"backend":"iptables"`, someMappings},
+		"many":    {`,"backend":"iptables"`, manyMappings()},
+		"no snat": {`,"backend":"iptables","snat":false`, someMappings},
+		"masqAll": {`,"backend":"iptables","masqAll":true`, someMappings},
+		"bit":     {`,"backend":"iptables","markMasqBit":5`, someMappings},
+		"conditions": {
+			`,"conditionsV4":["-s","198.51.100.0/24","!","-d","192.0.2.0/24"],"conditionsV6":["-m","comment","--comment","a word"]`, someMappings,
+		},
+		"external": {`,"externalSetMarkChain":"KUBE-MARK-MASQ"`, someMappings},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)

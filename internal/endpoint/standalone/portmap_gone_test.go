@@ -136,7 +136,8 @@ func sctp(t *testing.T, server, client *netns.NS, listen, to unix.Sockaddr) stri
 			}
 		}
 		wait := unix.NsecToTimeval(int64(3 * time.Second))
-		if err := errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait), unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &wait)); err != nil {
+		if err := errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait),
+			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &wait)); err != nil {
 			t.Fatal(err)
 		}
 		return fd

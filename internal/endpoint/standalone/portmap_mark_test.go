@@ -9,7 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// referenceChains makes the chains that the reference portmap leaves on a node for ever, and an entry for a container if one is named.
+// referenceChains makes the chains that the reference portmap leaves on a node for ever, and an entry for a container
+// if one is named.
 func referenceChains(t *testing.T, container string) {
 	t.Helper()
 	for _, program := range []string{"iptables", "ip6tables"} {
@@ -28,8 +29,8 @@ func referenceChains(t *testing.T, container string) {
 	}
 }
 
-// A container sees who speaks to its hostPorts, also on a node where the reference portmap has run: its chain masquerades every
-// packet with its mark.
+// A container sees who speaks to its hostPorts, also on a node where the reference portmap has run: its chain
+// masquerades every packet with its mark.
 func TestPortmapKeepsClientsBesideReference(t *testing.T) {
 	for name, options := range map[string]string{"its own mark": "", "the reference's mark": `,"markMasqBit":13`} {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +68,8 @@ func TestGCOfSharedPortChains(t *testing.T) {
 	flushed(t)
 	gc := func(id string) {
 		t.Helper()
-		h.must("portmap", "GC", conf("1.1.0", "portmap", `,"cni.dev/valid-attachments":[{"containerID":"`+id+`","ifname":"eth0"}]`), nil)
+		h.must("portmap", "GC",
+			conf("1.1.0", "portmap", `,"cni.dev/valid-attachments":[{"containerID":"`+id+`","ifname":"eth0"}]`), nil)
 	}
 	chains := func() int { return len(rules(t, "CNI-HOSTPORT")) }
 	referenceChains(t, "c9")

@@ -45,7 +45,8 @@ func onPort(hostPort int, hostIP string) string {
 	return fmt.Sprintf(`{"hostPort":%d,"containerPort":80,"protocol":"tcp","hostIP":%q}`, hostPort, hostIP)
 }
 
-// A port that another container has is refused; nothing of that container's is touched, and nothing is left of the second.
+// A port that another container has is refused; nothing of that container's is touched, and nothing is left of the
+// second.
 func TestPortmapTaken(t *testing.T) {
 	h := newHost(t)
 	flushed(t)
@@ -54,8 +55,14 @@ func TestPortmapTaken(t *testing.T) {
 	for _, c := range []struct{ first, second, want string }{
 		{onPort(8080, ""), onPort(8080, ""), `hostPort 8080/tcp is taken by attachment n/c0/eth0`},
 		{onPort(8080, ""), onPort(8080, "0.0.0.0"), `hostPort 8080/tcp is taken by attachment n/c0/eth0`},
-		{onPort(8080, "192.0.2.1"), onPort(8080, ""), `hostPort 8080/tcp is taken by attachment n/c0/eth0, as 8080/tcp at 192.0.2.1`},
-		{onPort(8080, "::"), onPort(8080, "2001:db8::1"), `hostPort 8080/tcp at 2001:db8::1 is taken by attachment n/c0/eth0, as 8080/tcp`},
+		{
+			onPort(8080, "192.0.2.1"), onPort(8080, ""),
+			`hostPort 8080/tcp is taken by attachment n/c0/eth0, as 8080/tcp at 192.0.2.1`,
+		},
+		{
+			onPort(8080, "::"), onPort(8080, "2001:db8::1"),
+			`hostPort 8080/tcp at 2001:db8::1 is taken by attachment n/c0/eth0, as 8080/tcp`,
+		},
 		{onPort(8080, "0.0.0.0"), onPort(8080, "::"), ``},
 		{onPort(8080, "192.0.2.1"), onPort(8080, "192.0.2.2"), ``},
 	} {
@@ -64,7 +71,8 @@ func TestPortmapTaken(t *testing.T) {
 			h.must("portmap", "ADD", first, ns[0], "CNI_CONTAINERID=c0")
 			before := nettest.Run(t, nil, "nft", "list", "table", "inet", "weft_hostports")
 			a := h.call("portmap", "ADD", second, ns[1], "CNI_CONTAINERID=c1")
-			if c.want == "" && a.exit != 0 || c.want != "" && (a.code() != 104 || !strings.Contains(a.stdout, c.want+`"`) && !strings.Contains(a.stdout, c.want+" (")) {
+			if c.want == "" && a.exit != 0 || c.want != "" &&
+				(a.code() != 104 || !strings.Contains(a.stdout, c.want+`"`) && !strings.Contains(a.stdout, c.want+" (")) {
 				t.Errorf("%s beside %s%s: %s", c.second, c.first, options[1], a.stdout)
 			}
 			after := nettest.Run(t, nil, "nft", "list", "table", "inet", "weft_hostports")
@@ -95,8 +103,10 @@ func TestPortmapConditionRefused(t *testing.T) {
 		"tcp dport { 80, 81 }":           `lists are not understood; use a set`,
 		"ip6 saddr fd00::/8":             `the packet is of the other family`,
 	} {
-		a := h.call("portmap", "ADD", mapped(prev[0], fmt.Sprintf(`,"conditionsV4":[%q]`, condition), onPort(8080, "")), ns[0], "CNI_CONTAINERID=c0")
-		if a.code() != 7 || !strings.Contains(a.stdout, want) || !strings.Contains(a.stdout, `plugin portmap: conditions: rule`) {
+		a := h.call("portmap", "ADD", mapped(prev[0], fmt.Sprintf(`,"conditionsV4":[%q]`, condition), onPort(8080, "")),
+			ns[0], "CNI_CONTAINERID=c0")
+		if a.code() != 7 || !strings.Contains(a.stdout, want) ||
+			!strings.Contains(a.stdout, `plugin portmap: conditions: rule`) {
 			t.Errorf("%s: %s", condition, a.stdout)
 		}
 		wantRules(t, condition, "8080", false)
@@ -114,15 +124,16 @@ func TestPortmapCheck(t *testing.T) {
 	defer gone()
 	ports := mapped(prev[0], "", onPort(8080, "")+","+onPort(8081, "192.0.2.1"))
 	for vandal, want := range map[string]string{
-		"nft delete element inet weft_hostports ports4 { tcp . 8080 }":                                                                         "tcp . 8080",
-		"nft delete element inet weft_hostports ports4_at { 192.0.2.1 . tcp . 8081 }":                                                          "192.0.2.1 . tcp . 8081",
-		"nft delete element inet weft_hostports self4 { 10.6.0.2 . 10.6.0.2 }":                                                                 "set self4 element",
-		`nft delete element inet weft_hostports hairpin6 { "sbr0" . fd00:6::2 }`:                                                               "set hairpin6 element",
-		"nft flush chain inet weft_hostports output":                                                                                           "chain output rule 1",
-		"nft insert rule inet weft_hostports hostports drop":                                                                                   "drop",
-		"nft delete table inet weft_hostports":                                                                                                 "nft table inet weft_hostports",
-		"sysctl -qw net.ipv4.conf.sbr0.route_localnet=0":                                                                                       "route_localnet = 1",
-		"bridge link set dev " + hostEnd(t, prev[0]) + " hairpin off":                                                                          "hairpin on",
+		"nft delete element inet weft_hostports ports4 { tcp . 8080 }":                "tcp . 8080",
+		"nft delete element inet weft_hostports ports4_at { 192.0.2.1 . tcp . 8081 }": "192.0.2.1 . tcp . 8081",
+		"nft delete element inet weft_hostports self4 { 10.6.0.2 . 10.6.0.2 }":        "set self4 element",
+		`nft delete element inet weft_hostports hairpin6 { "sbr0" . fd00:6::2 }`:      "set hairpin6 element",
+		"nft flush chain inet weft_hostports output":                                  "chain output rule 1",
+		"nft insert rule inet weft_hostports hostports drop":                          "drop",
+		"nft delete table inet weft_hostports":                                        "nft table inet weft_hostports",
+		"sysctl -qw net.ipv4.conf.sbr0.route_localnet=0":                              "route_localnet = 1",
+		"bridge link set dev " + hostEnd(t, prev[0]) +
+			" hairpin off": "hairpin on",
 		"nft delete element inet weft_hostports ports4 { tcp . 8080 } ; add element inet weft_hostports ports4 { tcp . 8080 : 10.6.0.9 . 80 }": "10.6.0.9 . 80",
 	} {
 		h.must("portmap", "ADD", ports, ns[0], "CNI_CONTAINERID=c0")
@@ -134,7 +145,8 @@ func TestPortmapCheck(t *testing.T) {
 				nettest.Run(t, nil, strings.Fields(one)...)
 			}
 		}
-		if a := h.call("portmap", "CHECK", ports, ns[0], "CNI_CONTAINERID=c0"); a.code() != 102 || !strings.Contains(a.stdout, want) {
+		if a := h.call("portmap", "CHECK", ports, ns[0], "CNI_CONTAINERID=c0"); a.code() != 102 ||
+			!strings.Contains(a.stdout, want) {
 			t.Errorf("CHECK after %q: %s", vandal, a.stdout)
 		}
 		h.must("portmap", "DEL", ports, ns[0], "CNI_CONTAINERID=c0")
@@ -142,8 +154,8 @@ func TestPortmapCheck(t *testing.T) {
 	}
 }
 
-// Datagrams go where the new mapping leads at once, and those to a container that has gone to nobody: the kernel remembers
-// connections of datagrams as long as they come.
+// Datagrams go where the new mapping leads at once, and those to a container that has gone to nobody: the kernel
+// remembers connections of datagrams as long as they come.
 func TestPortmapForgetsConnections(t *testing.T) {
 	if _, err := exec.LookPath("conntrack"); err != nil {
 		nettest.Without(t, "no conntrack program")
@@ -156,8 +168,14 @@ func TestPortmapForgetsConnections(t *testing.T) {
 	first, second := mapped(prev[0], "", udp), mapped(prev[1], "", udp)
 	track := func(to string) {
 		t.Helper()
-		nettest.Run(t, nil, strings.Fields("conntrack -I -p udp -s 198.51.100.1 -d 192.0.2.1 --sport 1000 --dport 5353 --timeout 100 "+to)...)
-		nettest.Run(t, nil, strings.Fields("conntrack -I -p tcp -s 198.51.100.1 -d 192.0.2.1 --sport 1000 --dport 5353 --timeout 100 --state ESTABLISHED "+to)...)
+		nettest.Run(t, nil,
+			strings.Fields("conntrack -I -p udp -s 198.51.100.1 -d 192.0.2.1 --sport 1000 --dport 5353 --timeout 100 "+to)...)
+		nettest.Run(
+			t, nil,
+			strings.Fields(
+				"conntrack -I -p tcp -s 198.51.100.1 -d 192.0.2.1 --sport 1000 --dport 5353 --timeout 100 --state ESTABLISHED "+to,
+			)...,
+		)
 	}
 	list := func() string { return nettest.Run(t, nil, "conntrack", "-L", "-s", "198.51.100.1") }
 	track("")

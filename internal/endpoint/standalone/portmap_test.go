@@ -120,7 +120,8 @@ func mapped(prev, options, mappings string) string {
 	return with(prev, conf("1.0.0", "portmap", options+`,"runtimeConfig":{"portMappings":[`+mappings+`]}`))
 }
 
-// settled waits until no address of the node is tentative: until then a bridge asks nobody for packets that it forwards.
+// settled waits until no address of the node is tentative: until then a bridge asks nobody for packets that it
+// forwards.
 func settled(t *testing.T) {
 	t.Helper()
 	for range 50 {
@@ -153,7 +154,8 @@ func TestPortmapTraffic(t *testing.T) {
 			}()
 			serve(t, a, "tcp", 80)
 			serve(t, a, "udp", 53)
-			ports := mapped(prev, "", `{"hostPort":8080,"containerPort":80,"protocol":"tcp"},{"hostPort":5353,"containerPort":53,"protocol":"udp"},
+			ports := mapped(prev, "",
+				`{"hostPort":8080,"containerPort":80,"protocol":"tcp"},{"hostPort":5353,"containerPort":53,"protocol":"udp"},
 				{"hostPort":8081,"containerPort":80,"protocol":"TCP","hostIP":"192.0.2.10"},{"hostPort":8082,"containerPort":80,"protocol":"tcp","hostIP":"2001:db8::1"},
 				{"hostPort":8083,"containerPort":80,"protocol":"tcp","hostIP":"0.0.0.0"},{"hostPort":8084,"containerPort":80,"protocol":"tcp","hostIP":"127.0.0.1"}`)
 			result := h.must("portmap", "ADD", ports, a)

@@ -11,30 +11,37 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// A list whose ADD failed because a plugin refuses its configuration is deleted with the same one. The runtime calls the DEL of
-// the plugin that made the interface only if those of all plugins behind it succeed.
+// A list whose ADD failed because a plugin refuses its configuration is deleted with the same one. The runtime calls
+// the DEL of the plugin that made the interface only if those of all plugins behind it succeed.
 func TestDelOfRefused(t *testing.T) {
 	for typ, configurations := range map[string][]string{
-		"bandwidth":   {`,"ingressRate":-1,"ingressBurst":5`, `,"ingressRate":"x"`},
-		"bridge":      {`,"mtu":20`, `,"vlan":5000`, `,"vlan":"x"`, `,"ipam":7`},
-		"dummy":       {`,"ipam":[]`},
-		"firewall":    {`,"backend":"pf"`, `,"ingressPolicy":"none"`, `,"iptablesAdminChainName":"a b"`, `,"backend":5`},
-		"flannel":     {`,"delegate":{"type":"flannel"}`, `,"delegate":5`, `,"dataDir":5`},
-		"host-device": {``, `,"device":"lo"`, `,"device":"a","hwaddr":"02:00:00:00:00:01"`, `,"pciBusID":"../x"`, `,"device":1`},
-		"ipvlan":      {`,"mode":"l9"`, `,"mtu":1`},
-		"macvlan":     {`,"mode":"l9"`, `,"mtu":1`},
-		"portmap":     {`,"snat":"x"`, `,"runtimeConfig":{"portMappings":[{"hostPort":99999,"containerPort":1,"protocol":"x"}]}`},
-		"ptp":         {`,"mtu":1`, ``},
-		"sbr":         {`,"table":0`, `,"table":"x"`},
-		"tap":         {`,"owner":-5`, `,"mac":"x"`},
-		"tuning":      {`,"mtu":20`, `,"mac":"x"`, `,"sysctl":{"kernel.x":"1"}`, `,"sysctl":5`, `,"dataDir":"rel"`, `,"txQLen":-1`},
-		"vlan":        {`,"vlanId":9999`, ``},
-		"vrf":         {``, `,"vrfname":"a/b"`, `,"vrfname":"v","table":254`, `,"table":"x"`},
+		"bandwidth": {`,"ingressRate":-1,"ingressBurst":5`, `,"ingressRate":"x"`},
+		"bridge":    {`,"mtu":20`, `,"vlan":5000`, `,"vlan":"x"`, `,"ipam":7`},
+		"dummy":     {`,"ipam":[]`},
+		"firewall":  {`,"backend":"pf"`, `,"ingressPolicy":"none"`, `,"iptablesAdminChainName":"a b"`, `,"backend":5`},
+		"flannel":   {`,"delegate":{"type":"flannel"}`, `,"delegate":5`, `,"dataDir":5`},
+		"host-device": {
+			``, `,"device":"lo"`, `,"device":"a","hwaddr":"02:00:00:00:00:01"`, `,"pciBusID":"../x"`, `,"device":1`,
+		},
+		"ipvlan":  {`,"mode":"l9"`, `,"mtu":1`},
+		"macvlan": {`,"mode":"l9"`, `,"mtu":1`},
+		"portmap": {`,"snat":"x"`, `,"runtimeConfig":{"portMappings":[{"hostPort":99999,"containerPort":1,"protocol":"x"}]}`},
+		"ptp":     {`,"mtu":1`, ``},
+		"sbr":     {`,"table":0`, `,"table":"x"`},
+		"tap":     {`,"owner":-5`, `,"mac":"x"`},
+		"tuning": {
+			`,"mtu":20`, `,"mac":"x"`, `,"sysctl":{"kernel.x":"1"}`, `,"sysctl":5`, `,"dataDir":"rel"`, `,"txQLen":-1`,
+		},
+		"vlan": {`,"vlanId":9999`, ``},
+		"vrf":  {``, `,"vrfname":"a/b"`, `,"vrfname":"v","table":254`, `,"table":"x"`},
 	} {
 		h := newHost(t)
 		ns := nettest.NS(t, "c1")
 		for _, rest := range configurations {
-			for _, c := range []string{conf("1.0.0", typ, rest), conf("1.0.0", typ, rest+`,"prevResult":{"cniVersion":"1.0.0","ips":[{"address":"10.6.0.2/24"}]}`)} {
+			for _, c := range []string{
+				conf("1.0.0", typ, rest),
+				conf("1.0.0", typ, rest+`,"prevResult":{"cniVersion":"1.0.0","ips":[{"address":"10.6.0.2/24"}]}`),
+			} {
 				if a := h.call(typ, "ADD", c, ns); a.exit == 0 {
 					t.Errorf("ADD is not refused: %s", c)
 				}
@@ -46,8 +53,8 @@ func TestDelOfRefused(t *testing.T) {
 	}
 }
 
-// The DEL of a list reaches the bridge, and tuning gives back what its file says even if another key of the configuration is not
-// valid.
+// The DEL of a list reaches the bridge, and tuning gives back what its file says even if another key of the
+// configuration is not valid.
 func TestDelOfRefusedList(t *testing.T) {
 	h := newHost(t)
 	ns := nettest.NS(t, "c1")

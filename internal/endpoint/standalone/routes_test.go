@@ -12,15 +12,16 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// podRoutes are the routes of a container, without what one of the two programs alone says of them: who made them, and that a
-// gateway is on the link.
+// podRoutes are the routes of a container, without what one of the two programs alone says of them: who made them, and
+// that a gateway is on the link.
 func podRoutes(t *testing.T, ns *netns.NS) string {
 	t.Helper()
 	var out []string
 	for _, family := range []string{"-4", "-6"} {
 		text := nettest.Run(t, ns, "ip", family, "route", "show", "table", "all")
 		for line := range strings.Lines(text) {
-			if strings.Contains(line, "table local") || strings.Contains(line, "fe80::") || strings.HasPrefix(line, "multicast") {
+			if strings.Contains(line, "table local") || strings.Contains(line, "fe80::") ||
+				strings.HasPrefix(line, "multicast") {
 				continue
 			}
 			words := strings.Fields(strings.ReplaceAll(line, " proto 119", ""))
@@ -45,8 +46,8 @@ const (
 
 func static(words string) string { return `,"ipam":{"type":"static",` + words + `}` }
 
-// Containers have the routes that they have with the reference plugins, also those that look odd, and one attachment's DEL leaves the
-// routes of the others.
+// Containers have the routes that they have with the reference plugins, also those that look odd, and one attachment's
+// DEL leaves the routes of the others.
 func TestRoutesOfContainers(t *testing.T) {
 	for name, all := range map[string][]attachment{
 		"two default routes": {
@@ -58,17 +59,29 @@ func TestRoutesOfContainers(t *testing.T) {
 			{"net1", "bridge", `,"bridge":"sbr1","isGateway":true` + static(secondNet+defaults)},
 		},
 		"own subnet through a gateway": {
-			{"eth0", "bridge", `,"bridge":"sbr0","isGateway":true` + static(firstNet+`,"routes":[{"dst":"10.1.0.0/24","gw":"10.1.0.1"},{"dst":"fd01::/64","gw":"fd01::1"}]`)},
+			{
+				"eth0", "bridge", `,"bridge":"sbr0","isGateway":true` +
+					static(firstNet+`,"routes":[{"dst":"10.1.0.0/24","gw":"10.1.0.1"},{"dst":"fd01::/64","gw":"fd01::1"}]`),
+			},
 		},
 		"two gateways": {
-			{"eth0", "bridge", `,"bridge":"sbr0"` + static(firstNet+`,"routes":[{"dst":"192.168.0.0/16","gw":"10.1.0.8"},{"dst":"192.168.0.0/16","gw":"10.1.0.9"},
+			{"eth0", "bridge",
+				`,"bridge":"sbr0"` +
+					static(firstNet+`,"routes":[{"dst":"192.168.0.0/16","gw":"10.1.0.8"},{"dst":"192.168.0.0/16","gw":"10.1.0.9"},
 				{"dst":"fd09::/64","gw":"fd01::8"},{"dst":"fd09::/64","gw":"fd01::9"}]`)},
 		},
 		"ptp's neighbor": {
-			{"eth0", "ptp", static(firstNet + `,"routes":[{"dst":"0.0.0.0/0"},{"dst":"192.168.0.0/16","gw":"10.1.0.9"},{"dst":"fd09::/64","gw":"fd01::9"}]`)},
+			{
+				"eth0", "ptp",
+				static(
+					firstNet +
+						`,"routes":[{"dst":"0.0.0.0/0"},{"dst":"192.168.0.0/16","gw":"10.1.0.9"},{"dst":"fd09::/64","gw":"fd01::9"}]`,
+				),
+			},
 		},
 		"tables without a default route": {
-			{"eth0", "bridge", `,"bridge":"sbr0"` + static(firstNet+`,"routes":[{"dst":"192.168.0.0/16","gw":"10.1.0.8","priority":50,"table":300},
+			{"eth0", "bridge",
+				`,"bridge":"sbr0"` + static(firstNet+`,"routes":[{"dst":"192.168.0.0/16","gw":"10.1.0.8","priority":50,"table":300},
 				{"dst":"fd09::/64","gw":"fd01::8","priority":70,"table":300},{"dst":"172.16.0.0/16","table":400}]`)},
 		},
 		"host bits": {

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// twoNets is a container with two networks, the second of two families and two addresses of one, and what the ADD of the
-// second printed.
+// twoNets is a container with two networks, the second of two families and two addresses of one, and what the ADD of
+// the second printed.
 func (h *host) twoNets(ns *netns.NS) string {
 	h.t.Helper()
 	_, _ = nettest.Try(nil, "ip", "link", "del", "sbr1")
@@ -56,13 +56,15 @@ func TestSBR(t *testing.T) {
 	if out := nettest.Run(t, ns, "ip", "route", "show", "dev", "net1"); out != "" {
 		t.Errorf("left in the main table: %s", out)
 	}
-	if out := nettest.Run(t, ns, "ip", "route", "show", "table", "102"); !strings.Contains(out, "default via 10.9.0.1 dev net1") || strings.Contains(out, "10.7") {
+	if out := nettest.Run(t, ns, "ip", "route", "show", "table", "102"); !strings.Contains(out,
+		"default via 10.9.0.1 dev net1") || strings.Contains(out, "10.7") {
 		t.Errorf("table of the third address: %s", out)
 	}
 	nettest.Run(t, ns, "ping", "-c1", "-W2", "-I", "10.7.0.5", "10.7.0.1")
 	nettest.Run(t, ns, "ping", "-c1", "-W2", "-I", "fd00:7::5", "fd00:7::1")
 	h.must("sbr", "CHECK", withPrev(conf("1.1.0", "sbr", ""), result), ns, "CNI_IFNAME=net1")
-	h.must("bridge", "CHECK", withPrev(strings.Replace(second, `"name":"n"`, `"name":"m"`, 1), result), ns, "CNI_IFNAME=net1")
+	h.must("bridge", "CHECK", withPrev(strings.Replace(second, `"name":"n"`, `"name":"m"`, 1), result), ns,
+		"CNI_IFNAME=net1")
 	after := looks(t, ns)
 	for _, vandal := range []string{
 		"ip rule del from 10.7.0.5", "ip route del default table 100", "ip route add 10.7.0.0/24 dev net1 src 10.7.0.5",
@@ -148,7 +150,10 @@ func TestSBRExchanged(t *testing.T) {
 	h := newHost(t)
 	tables := func(ns *netns.NS) string {
 		out := ""
-		for _, argv := range []string{"ip rule", "ip -6 rule", "ip route show table 100", "ip -6 route show table 101", "ip route show table 102", "ip route show dev net1"} {
+		for _, argv := range []string{
+			"ip rule", "ip -6 rule", "ip route show table 100", "ip -6 route show table 101", "ip route show table 102",
+			"ip route show dev net1",
+		} {
 			part, _ := nettest.Try(ns, strings.Fields(argv)...)
 			out += argv + "\n" + strings.ReplaceAll(strings.ReplaceAll(part, " proto kernel", ""), " proto 119", "")
 		}
@@ -156,7 +161,8 @@ func TestSBRExchanged(t *testing.T) {
 	}
 	theirs, ours := nettest.NS(t, "c1"), nettest.NS(t, "c1")
 	prev := h.twoNets(theirs)
-	c := withPrev(strings.Replace(conf("1.0.0", "sbr", ""), `"name":"n"`, `"name":"m"`, 1), strings.Replace(prev, "1.1.0", "1.0.0", 1))
+	c := withPrev(strings.Replace(conf("1.0.0", "sbr", ""), `"name":"n"`, `"name":"m"`, 1),
+		strings.Replace(prev, "1.1.0", "1.0.0", 1))
 	h.peer(bin, "sbr", "ADD", c, theirs, "CNI_IFNAME=net1")
 	want := tables(theirs)
 	rules := func(who string, ns *netns.NS) {

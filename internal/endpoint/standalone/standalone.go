@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package standalone is a CNI plugin without an agent: the program weft-plugin, which acts as the plugin whose name it is
-// called by. It takes the reference plugin's place: the same configuration in, the same result out, the same host-local
-// files.
+// Package standalone is a CNI plugin without an agent: the program weft-plugin, which acts as the plugin whose name it
+// is called by. It takes the reference plugin's place: the same configuration in, the same result out, the same
+// host-local files.
 package standalone
 
 import (
@@ -73,7 +73,8 @@ func Main(ctx context.Context, env Env) int {
 	var out []byte
 	switch {
 	// An environment that was good and a configuration that was not: a DEL does what it can.
-	case planners[name] != nil && (err == nil && call.Command != cni.Version || call.Command == cni.Del && call.Conf != nil):
+	case planners[name] != nil &&
+		(err == nil && call.Command != cni.Version || call.Command == cni.Del && call.Conf != nil):
 		out, err = interfacePlugin{env: env, typ: name, planners: planners, allocators: allocators}.do(ctx, call, err)
 	case err != nil:
 	case call.Command == cni.Version:
@@ -133,7 +134,8 @@ func about(env Env, types []string) int {
 			fmt.Fprintln(env.Stdout, program, env.Version)
 			return 0
 		case slices.Contains(types, arg):
-			fmt.Fprintf(env.Stderr, "weft: %s is chosen by the name of the program\nhint: ln -s %s /opt/cni/bin/%s\n", arg, program, arg)
+			fmt.Fprintf(env.Stderr, "weft: %s is chosen by the name of the program\nhint: ln -s %s /opt/cni/bin/%s\n", arg,
+				program, arg)
 			return 2
 		}
 	}

@@ -60,7 +60,9 @@ func (a answer) code() int {
 // call runs a plugin; env are K=V pairs beside those of the container.
 func (h *host) call(name, verb, conf string, ns *netns.NS, env ...string) answer {
 	h.t.Helper()
-	vars := map[string]string{"CNI_COMMAND": verb, "CNI_PATH": h.bin, "WEFT_JOURNAL_DIR": h.journal, "CNI_CONTAINERID": "c1", "CNI_IFNAME": "eth0"}
+	vars := map[string]string{
+		"CNI_COMMAND": verb, "CNI_PATH": h.bin, "WEFT_JOURNAL_DIR": h.journal, "CNI_CONTAINERID": "c1", "CNI_IFNAME": "eth0",
+	}
 	if ns != nil {
 		vars["CNI_NETNS"] = ns.Path()
 	}
@@ -104,7 +106,8 @@ func TestByItsOwnName(t *testing.T) {
 		})
 		return exit, stdout.String(), stderr.String()
 	}
-	if exit, out, _ := run("--list"); exit != 0 || !strings.HasPrefix(out, "bandwidth\nbridge\n") || !slices.IsSorted(strings.Fields(out)) {
+	if exit, out, _ := run("--list"); exit != 0 || !strings.HasPrefix(out, "bandwidth\nbridge\n") ||
+		!slices.IsSorted(strings.Fields(out)) {
 		t.Errorf("--list: %d %q", exit, out)
 	}
 	if exit, _, words := run(); exit != 0 || !strings.Contains(words, "--list") {
@@ -120,7 +123,8 @@ func TestByItsOwnName(t *testing.T) {
 
 func TestWithoutCommand(t *testing.T) {
 	a := newHost(t).call("bridge", "", "", nil)
-	if a.exit != 0 || a.stdout != "" || !strings.Contains(a.stderr, "CNI bridge plugin") || !strings.Contains(a.stderr, "0.1.0, 0.2.0") {
+	if a.exit != 0 || a.stdout != "" || !strings.Contains(a.stderr, "CNI bridge plugin") ||
+		!strings.Contains(a.stderr, "0.1.0, 0.2.0") {
 		t.Errorf("%+v", a)
 	}
 }
@@ -162,7 +166,9 @@ func TestRefused(t *testing.T) {
 		"own namespace":      {h.call("bridge", "ADD", good, own), 8, "node itself"},
 		"own namespace DEL":  {h.call("bridge", "DEL", good, own), 8, "node itself"},
 		"own namespace IPAM": {h.call("host-local", "ADD", good, own), 8, "node itself"},
-		"unknown IPAM":       {h.call("bridge", "ADD", conf("1.0.0", "bridge", `,"ipam":{"type":"nobody"}`), ns), 7, "nobody"},
+		"unknown IPAM": {
+			h.call("bridge", "ADD", conf("1.0.0", "bridge", `,"ipam":{"type":"nobody"}`), ns), 7, "nobody",
+		},
 		"GC too old":         {h.call("bridge", "GC", good, nil), 1, "1.1.0"},
 		"CHECK without prev": {h.call("bridge", "CHECK", good, ns), 7, "prevResult"},
 	} {
@@ -184,7 +190,8 @@ func TestRefused(t *testing.T) {
 // All verbs of an interface plugin, and the result in the form of each version.
 func TestVerbs(t *testing.T) {
 	for version, words := range map[string]string{
-		"0.2.0": `"ip4"`, "0.3.1": `"version": "4"`, "0.4.0": `"version": "4"`, "1.0.0": `"address": "10.6.0.2/24"`, "1.1.0": `"address": "10.6.0.2/24"`,
+		"0.2.0": `"ip4"`, "0.3.1": `"version": "4"`, "0.4.0": `"version": "4"`, "1.0.0": `"address": "10.6.0.2/24"`,
+		"1.1.0": `"address": "10.6.0.2/24"`,
 	} {
 		t.Run(version, func(t *testing.T) {
 			h := newHost(t)
@@ -284,7 +291,8 @@ func TestIPAMPlugins(t *testing.T) {
 	if b := h.call("host-local", "ADD", c, ns); b.exit == 0 {
 		t.Errorf("ADD again: %s", b.stdout)
 	}
-	h.must("host-local", "GC", strings.Replace(c, "{", `{"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}],`, 1), nil)
+	h.must("host-local", "GC",
+		strings.Replace(c, "{", `{"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}],`, 1), nil)
 	h.must("host-local", "CHECK", prev, ns)
 	h.must("host-local", "GC", strings.Replace(c, "{", `{"cni.dev/valid-attachments":[],`, 1), nil)
 	if b := h.call("host-local", "CHECK", prev, ns); b.code() != 102 {
@@ -317,7 +325,8 @@ echo from the pool >&2
 	}
 	h.must("ptp", "DEL", c, ns)
 	b, _ := os.ReadFile(h.data + "/calls")
-	if got := string(b); !strings.Contains(got, `"mine":true`) || strings.Count(got, "ADD ") != 1 || strings.Count(got, "DEL ") != 1 {
+	if got := string(b); !strings.Contains(got, `"mine":true`) || strings.Count(got, "ADD ") != 1 ||
+		strings.Count(got, "DEL ") != 1 {
 		t.Errorf("calls:\n%s", got)
 	}
 }

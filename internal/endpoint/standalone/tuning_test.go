@@ -60,7 +60,9 @@ func TestTuning(t *testing.T) {
 			t.Errorf("%s is missing: %s", word, out)
 		}
 	}
-	for name, want := range map[string]string{"core/somaxconn": "500", "ipv4/conf/eth0/arp_filter": "1", "ipv4/ip_local_port_range": "2000\t60000"} {
+	for name, want := range map[string]string{
+		"core/somaxconn": "500", "ipv4/conf/eth0/arp_filter": "1", "ipv4/ip_local_port_range": "2000\t60000",
+	} {
 		if got := nettest.Run(t, ns, "cat", "/proc/sys/net/"+name); got != want+"\n" {
 			t.Errorf("%s: %q", name, got)
 		}
@@ -74,8 +76,10 @@ func TestTuning(t *testing.T) {
 	h.must("tuning", "CHECK", checked, ns)
 	h.must("bridge", "CHECK", withPrev(b, result), ns)
 	for _, vandal := range []string{
-		"ip link set eth0 mtu 1300", "ip link set eth0 promisc off", "ip link set eth0 allmulticast off", "ip link set eth0 txqueuelen 9",
-		"ip link set eth0 address 02:00:00:00:00:78", "sysctl -qw net.core.somaxconn=400", "sysctl -qw net.ipv4.conf.eth0.arp_filter=0",
+		"ip link set eth0 mtu 1300", "ip link set eth0 promisc off", "ip link set eth0 allmulticast off",
+		"ip link set eth0 txqueuelen 9",
+		"ip link set eth0 address 02:00:00:00:00:78", "sysctl -qw net.core.somaxconn=400",
+		"sysctl -qw net.ipv4.conf.eth0.arp_filter=0",
 	} {
 		nettest.Run(t, ns, strings.Fields(vandal)...)
 		if a := h.call("tuning", "CHECK", checked, ns); a.code() != 102 {
@@ -114,7 +118,8 @@ func TestTuningAllowList(t *testing.T) {
 		if err := os.WriteFile(h.root+"/etc/cni/tuning/allowlist.conf", []byte(list), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if a := h.call("tuning", "STATUS", c, nil); a.exit != 0 != (code != 0) || code != 0 && (a.code() != 50 || !strings.Contains(a.stdout, "is not allowed by")) {
+		if a := h.call("tuning", "STATUS", c, nil); a.exit != 0 != (code != 0) ||
+			code != 0 && (a.code() != 50 || !strings.Contains(a.stdout, "is not allowed by")) {
 			t.Errorf("STATUS with %q: %s", list, a.stdout)
 		}
 		if a := h.call("tuning", "ADD", c, ns); a.code() != code {
@@ -181,8 +186,12 @@ func TestTuningTwice(t *testing.T) {
 	nettest.Run(t, ns, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "wire")
 	before := looks(t, ns)
 	prev := `{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","sandbox":"` + ns.Path() + `"}]}`
-	one := withPrev(conf("1.1.0", "tuning", `,"dataDir":"DATA/tuning","mtu":1400,"sysctl":{"net.core.somaxconn":"500"}`), prev)
-	two := withPrev(conf("1.1.0", "tuning", `,"dataDir":"DATA/tuning","promisc":true,"mtu":1300,"sysctl":{"net.core.somaxconn":"600"}`), prev)
+	one := withPrev(conf("1.1.0", "tuning", `,"dataDir":"DATA/tuning","mtu":1400,"sysctl":{"net.core.somaxconn":"500"}`),
+		prev)
+	two := withPrev(
+		conf("1.1.0", "tuning", `,"dataDir":"DATA/tuning","promisc":true,"mtu":1300,"sysctl":{"net.core.somaxconn":"600"}`),
+		prev,
+	)
 	for _, again := range []bool{false, true} {
 		h.must("tuning", "ADD", one, ns)
 		h.must("tuning", "ADD", two, ns)
@@ -192,7 +201,8 @@ func TestTuningTwice(t *testing.T) {
 			h.must("tuning", "ADD", two, ns)
 		}
 		out := nettest.Run(t, ns, "ip", "link", "show", "eth0")
-		if got := nettest.Run(t, ns, "cat", "/proc/sys/net/core/somaxconn"); got != "600\n" || !strings.Contains(out, "PROMISC") || !strings.Contains(out, "mtu 1300") {
+		if got := nettest.Run(t, ns, "cat", "/proc/sys/net/core/somaxconn"); got != "600\n" ||
+			!strings.Contains(out, "PROMISC") || !strings.Contains(out, "mtu 1300") {
 			t.Errorf("%s %s", got, out)
 		}
 		h.must("tuning", "CHECK", two, ns)
@@ -233,7 +243,8 @@ func TestTuningExchanged(t *testing.T) {
 	result := h.peer(bin, "tuning", "ADD", c, ns)
 	h.must("tuning", "CHECK", withPrev(conf("1.0.0", "tuning", options), result), ns)
 	nettest.Run(t, ns, "ip", "link", "set", "eth0", "txqueuelen", "9")
-	if a := h.call("tuning", "CHECK", withPrev(conf("1.0.0", "tuning", options), result), ns); a.code() != 102 || !strings.Contains(a.stdout, "qlen 9") {
+	if a := h.call("tuning", "CHECK", withPrev(conf("1.0.0", "tuning", options), result), ns); a.code() != 102 ||
+		!strings.Contains(a.stdout, "qlen 9") {
 		t.Errorf("weft's CHECK of the peer's ADD: %s", a.stdout)
 	}
 	h.must("tuning", "DEL", c, ns)
@@ -252,7 +263,8 @@ func TestTuningExchanged(t *testing.T) {
 	}
 }
 
-// eachCut makes a call stop at its first, its second … step, as a kill would, and does then after each. It tells how often.
+// eachCut makes a call stop at its first, its second … step, as a kill would, and does then after each. It tells how
+// often.
 func (h *host) eachCut(name, verb, conf string, ns *netns.NS, then func(step string), env ...string) int {
 	h.t.Helper()
 	for n := 1; ; n++ {

@@ -9,11 +9,12 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestVlanSharedWithTheReference: containers of one VLAN, made by both, reach each other and the gateway, whose link either
-// has made; each one's DEL takes the other's.
+// TestVlanSharedWithTheReference: containers of one VLAN, made by both, reach each other and the gateway, whose link
+// either has made; each one's DEL takes the other's.
 func TestVlanSharedWithTheReference(t *testing.T) {
 	bin := peerBin(t)
-	if out, err := nettest.Try(nettest.NS(t, "probe"), "ip", "link", "add", "br0", "type", "bridge", "vlan_filtering", "1"); err != nil {
+	if out, err := nettest.Try(nettest.NS(t, "probe"), "ip", "link", "add", "br0", "type", "bridge", "vlan_filtering",
+		"1"); err != nil {
 		nettest.Skip(t, "this kernel has no bridge VLAN filtering: "+strings.TrimSpace(out))
 	}
 	for _, peerFirst := range []bool{true, false} {
@@ -50,7 +51,8 @@ func TestVlanSharedWithTheReference(t *testing.T) {
 				h.peerOf(bin, "bridge", "DEL", prev, ns, id)
 			}
 		}
-		if left := nettest.Run(t, nil, "bridge", "-j", "vlan", "show"); strings.Count(left, `"ifname"`) > 2 { // the bridge, the gateway's port
+		if left := nettest.Run(t, nil, "bridge", "-j", "vlan", "show"); strings.Count(left, `"ifname"`) > 2 {
+			// the bridge, the gateway's port
 			t.Errorf("ports left: %s", left)
 		}
 		nettest.Run(t, nil, "ip", "link", "del", "sbr0.100")

@@ -57,7 +57,8 @@ func TestVRF(t *testing.T) {
 		h.must(typ, "CHECK", withPrev(conf("1.1.0", typ, options), result), ns)
 	}
 	ipLines(t, ns, "route del default table 1")
-	if a := h.call("vrf", "CHECK", c, ns); a.code() != 102 || !strings.Contains(a.stdout, "missing route 0.0.0.0/0 via 10.6.0.1 dev eth0 table 1") {
+	if a := h.call("vrf", "CHECK", c, ns); a.code() != 102 ||
+		!strings.Contains(a.stdout, "missing route 0.0.0.0/0 via 10.6.0.1 dev eth0 table 1") {
 		t.Errorf("CHECK: %s", a.stdout)
 	}
 	ipLines(t, ns, "route add default via 10.6.0.1 dev eth0 table 1 proto 119")
@@ -75,7 +76,8 @@ func TestVRF(t *testing.T) {
 	}
 }
 
-// vrfless leaves out the rule that the kernel makes for the first VRF of a namespace, and keeps, and what counts routes.
+// vrfless leaves out the rule that the kernel makes for the first VRF of a namespace, and keeps, and what counts
+// routes.
 func vrfless(s string) string {
 	var lines []string
 	for line := range strings.Lines(s) {
@@ -92,14 +94,16 @@ func TestVRFShared(t *testing.T) {
 	h := newHost(t)
 	ns := quickNS(t)
 	first := h.must("bridge", "ADD", conf("1.1.0", "bridge", vrfNet), ns).stdout
-	otherConf := strings.Replace(conf("1.1.0", "bridge", strings.ReplaceAll(vrfNet, "6.0.", "7.0.")), `"name":"n"`, `"name":"m"`, 1)
+	otherConf := strings.Replace(conf("1.1.0", "bridge", strings.ReplaceAll(vrfNet, "6.0.", "7.0.")), `"name":"n"`,
+		`"name":"m"`, 1)
 	otherConf = strings.ReplaceAll(strings.ReplaceAll(otherConf, "fd00:6", "fd00:7"), "sbr0", "sbr1")
 	_, _ = nettest.Try(nil, "ip", "link", "del", "sbr1")
 	otherConf = regexp.MustCompile(`,\s*"routes":\[.*\]`).ReplaceAllString(otherConf, "")
 	second := h.must("bridge", "ADD", otherConf, ns, "CNI_IFNAME=net1").stdout
 	blue := `,"vrfname":"blue","table":9`
 	h.must("vrf", "ADD", withPrev(conf("1.1.0", "vrf", blue), first), ns)
-	if a := h.call("vrf", "ADD", withPrev(conf("1.1.0", "vrf", `,"vrfname":"blue","table":8`), second), ns, "CNI_IFNAME=net1"); a.code() != 7 || !strings.Contains(a.stdout, `VRF \"blue\" exists with table 9`) {
+	if a := h.call("vrf", "ADD", withPrev(conf("1.1.0", "vrf", `,"vrfname":"blue","table":8`), second), ns,
+		"CNI_IFNAME=net1"); a.code() != 7 || !strings.Contains(a.stdout, `VRF \"blue\" exists with table 9`) {
 		t.Errorf("another table: %s", a.stdout)
 	}
 	h.must("vrf", "ADD", withPrev(conf("1.1.0", "vrf", `,"vrfname":"blue"`), second), ns, "CNI_IFNAME=net1")

@@ -31,7 +31,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// The environment of a test's program that is to be a daemon: its flags, at which step it is killed, what it makes when ready.
+// The environment of a test's program that is to be a daemon: its flags, at which step it is killed, what it makes when
+// ready.
 const (
 	childFlags, childStep, childReady = "WEFT_FLANNELD_FLAGS", "WEFT_FLANNELD_STEP", "WEFT_FLANNELD_READY"
 )
@@ -58,7 +59,8 @@ func child() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	err = Run(ctx, Config{
-		Options: o, Getenv: os.Getenv, Version: "test", Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Now: time.Now, After: time.After,
+		Options: o, Getenv: os.Getenv, Version: "test", Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Now: time.Now,
+		After:  time.After,
 		Random: func(int) int { return 0 }, Entropy: rand.Reader,
 		Ready: func() { _ = os.WriteFile(os.Getenv(childReady), nil, 0o600) },
 		Step: func(name string) error {
@@ -81,11 +83,16 @@ func machineNS(t *testing.T, hub *netns.NS, num int) *netns.NS {
 	t.Helper()
 	ns := nettest.NS(t, fmt.Sprint("node", num))
 	port := fmt.Sprint("p", num)
-	for _, line := range []string{"link add " + port + " type veth peer name eth0 address 02:00:00:00:00:01 netns " + ns.Path(), "link set " + port + " master br0 up"} {
+	for _, line := range []string{
+		"link add " + port + " type veth peer name eth0 address 02:00:00:00:00:01 netns " + ns.Path(),
+		"link set " + port + " master br0 up",
+	} {
 		nettest.IP(t, hub, line)
 	}
 	t.Cleanup(func() { _, _ = nettest.Try(hub, "ip", "link", "del", port) })
-	for _, line := range []string{"link set lo up", "link set eth0 up", "addr add 192.168.7.1/24 dev eth0", "route add default via 192.168.7.100"} {
+	for _, line := range []string{
+		"link set lo up", "link set eth0 up", "addr add 192.168.7.1/24 dev eth0", "route add default via 192.168.7.100",
+	} {
 		nettest.IP(t, ns, line)
 	}
 	return ns
@@ -95,7 +102,10 @@ func machineNS(t *testing.T, hub *netns.NS, num int) *netns.NS {
 func stateOf(t *testing.T, ns *netns.NS, subnetFile string) string {
 	t.Helper()
 	var b strings.Builder
-	for _, command := range []string{"ip route", "ip -o addr show dev flannel.1", "ip -o -d link show dev flannel.1", "ip neigh show dev flannel.1", "bridge fdb show dev flannel.1", "iptables-save -t nat", "iptables-save -t filter", "nft list tables"} {
+	for _, command := range []string{
+		"ip route", "ip -o addr show dev flannel.1", "ip -o -d link show dev flannel.1", "ip neigh show dev flannel.1",
+		"bridge fdb show dev flannel.1", "iptables-save -t nat", "iptables-save -t filter", "nft list tables",
+	} {
 		lines := strings.SplitAfter(nettest.Run(t, ns, strings.Fields(command)...), "\n")
 		if !strings.HasPrefix(command, "iptables") { // the order of rules counts, that of all else is chance
 			slices.Sort(lines)
@@ -115,23 +125,27 @@ func stateOf(t *testing.T, ns *netns.NS, subnetFile string) string {
 	return changing.ReplaceAllString(b.String(), "") + string(file)
 }
 
-// TestKilled: a daemon that is killed at any step leaves nothing that the next one does not bring to where one that was never
-// killed does.
+// TestKilled: a daemon that is killed at any step leaves nothing that the next one does not bring to where one that was
+// never killed does.
 func TestKilled(t *testing.T) {
 	nettest.Whole(t)
 	nettest.Need(t, "vxlan")
 	hub := nettest.NS(t, "hub")
-	for _, line := range []string{"link set lo up", "link add br0 type bridge", "link set br0 up", "addr add 192.168.7.100/24 dev br0"} {
+	for _, line := range []string{
+		"link set lo up", "link add br0 type bridge", "link set br0 up", "addr add 192.168.7.100/24 dev br0",
+	} {
 		nettest.IP(t, hub, line)
 	}
 	e := apitest.StartEtcd(t, hub, netip.MustParseAddr("192.168.7.100"), false)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*limit)
 	defer cancel()
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{e.URL}, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithContextDialer(
-		func(ctx context.Context, addr string) (conn net.Conn, err error) {
-			err = hub.Do(func() error { conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", addr); return err })
-			return conn, err
-		})}})
+	c, err := clientv3.New(
+		clientv3.Config{Endpoints: []string{e.URL}, Logger: zap.NewNop(),
+			DialOptions: []grpc.DialOption{grpc.WithContextDialer(
+				func(ctx context.Context, addr string) (conn net.Conn, err error) {
+					err = hub.Do(func() error { conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", addr); return err })
+					return conn, err
+				})}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +156,10 @@ func TestKilled(t *testing.T) {
 		}
 	}
 	put("config", `{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`)
-	put("subnets/10.5.2.0-24", `{"PublicIP":"192.168.7.2","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:42"}}`)
+	put(
+		"subnets/10.5.2.0-24",
+		`{"PublicIP":"192.168.7.2","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:42"}}`,
+	)
 	want, macs, hardware := "", map[string]bool{}, regexp.MustCompile(`link/ether [0-9a-f:]+`)
 	for step := 0; step < 50; step++ {
 		if _, err := c.Delete(ctx, "/coreos.com/network/subnets/10.5.1.0-24"); err != nil {
@@ -162,13 +179,19 @@ func TestKilled(t *testing.T) {
 			t.Fatalf("killed at step %d: leases %v %v", step, answer, err)
 		}
 		mac := hardware.FindString(got)
-		if own := string(answer.Kvs[0].Value); mac == "" || macs[mac] || !strings.Contains(own, strings.TrimPrefix(mac, "link/ether ")) {
-			t.Errorf("killed at step %d: the device has %q, which the lease must say, and which another daemon must not have guessed: %s", step, mac, own)
+		if own := string(answer.Kvs[0].Value); mac == "" || macs[mac] ||
+			!strings.Contains(own, strings.TrimPrefix(mac, "link/ether ")) {
+			t.Errorf(
+				"killed at step %d: the device has %q, which the lease must say, and which another daemon must not have guessed: %s", step, mac, own,
+			)
 		}
 		macs[mac], got = true, strings.ReplaceAll(got, mac, "")
 		if step == 0 {
 			want = got
-			for _, word := range []string{"10.5.2.0/24 via 10.5.2.0 dev flannel.1", "FLANNEL-FWD", "MASQUERADE --random-fully", "dst 192.168.7.2", "FLANNEL_MTU=1450"} {
+			for _, word := range []string{
+				"10.5.2.0/24 via 10.5.2.0 dev flannel.1", "FLANNEL-FWD", "MASQUERADE --random-fully", "dst 192.168.7.2",
+				"FLANNEL_MTU=1450",
+			} {
 				if !strings.Contains(want, word) {
 					t.Fatalf("no %q in\n%s", word, want)
 				}

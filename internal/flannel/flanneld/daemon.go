@@ -57,8 +57,8 @@ type daemon struct {
 	conf   flannel.NetConf
 	mgr    manager
 	rules  *rules
-	// public are the node's addresses for others, where they are other ones. lost holds a token when the interface has lost
-	// an address.
+	// public are the node's addresses for others, where they are other ones. lost holds a token when the interface has
+	// lost an address.
 	public []netip.Addr
 	lost   notify.Chan
 }
@@ -78,7 +78,9 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer func() { _ = d.host.Close() }()
-	d.runner = tunnel.New(tunnel.Config{NS: cfg.NS, Env: cfg.Env, Random: cfg.Entropy, Log: cfg.Log, Now: cfg.Now, After: cfg.After})
+	d.runner = tunnel.New(tunnel.Config{
+		NS: cfg.NS, Env: cfg.Env, Random: cfg.Entropy, Log: cfg.Log, Now: cfg.Now, After: cfg.After,
+	})
 	defer d.runner.Close()
 	return ended(ctx, d.run(ctx))
 }
@@ -129,7 +131,8 @@ func (d *daemon) insist(ctx context.Context, what string, f func() error) error 
 	for wait := insistFirst; ; wait = min(2*wait, insistLongest) {
 		err := f()
 		var fault *model.Fault
-		hopeless := errors.As(err, &fault) && (fault.Code == model.CodeInvalidConf || fault.Code == model.CodeUnsupportedField || fault.Code == model.CodeDecode)
+		hopeless := errors.As(err, &fault) &&
+			(fault.Code == model.CodeInvalidConf || fault.Code == model.CodeUnsupportedField || fault.Code == model.CodeDecode)
 		switch {
 		case err == nil:
 			d.health.well(what)
@@ -176,7 +179,9 @@ func (d *daemon) configure(ctx context.Context) error {
 }
 
 // published plans what the node publishes, before it has a lease that says so.
-func (d *daemon) published(u Underlay) func(context.Context, string, []netip.Prefix, *model.Published) (model.Published, error) {
+func (d *daemon) published(
+	u Underlay,
+) func(context.Context, string, []netip.Prefix, *model.Published) (model.Published, error) {
 	return func(ctx context.Context, name string, subnets []netip.Prefix, had *model.Published) (model.Published, error) {
 		cfg := d.mesh
 		var err error

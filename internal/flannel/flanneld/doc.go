@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flanneld is the daemon that stands in for flannel's: it gets the node's subnets from Kubernetes or etcd, keeps the
-// ways to all other nodes' pods, keeps flannel's rules, and writes subnet.env for the CNI plugin.
+// Package flanneld is the daemon that stands in for flannel's: it gets the node's subnets from Kubernetes or etcd,
+// keeps the ways to all other nodes' pods, keeps flannel's rules, and writes subnet.env for the CNI plugin.
 //
 //	manager (Kubernetes, etcd) → source → facts → reconcile (plan/mesh) → kernel
 //	     ↑                                             │

@@ -31,8 +31,10 @@ func (d *daemon) newLeases() (*leases, error) {
 	o := d.cfg.Options
 	r, err := etcd.Open(etcd.Config{
 		Access: etcd.Access{
-			Endpoints: strings.FieldsFunc(o.EtcdEndpoints, func(r rune) bool { return r == ',' || r == ' ' }), Prefix: o.EtcdPrefix,
-			KeyFile: o.EtcdKeyFile, CertFile: o.EtcdCertFile, CAFile: o.EtcdCAFile, Username: o.EtcdUsername, Password: o.EtcdPassword,
+			Endpoints: strings.FieldsFunc(o.EtcdEndpoints, func(r rune) bool { return r == ',' || r == ' ' }),
+			Prefix:    o.EtcdPrefix,
+			KeyFile:   o.EtcdKeyFile, CertFile: o.EtcdCertFile, CAFile: o.EtcdCAFile, Username: o.EtcdUsername,
+			Password: o.EtcdPassword,
 		},
 		Log: d.cfg.Log, Now: d.cfg.Now, After: d.cfg.After, Random: d.cfg.Random,
 	})
@@ -90,12 +92,15 @@ func (l *leases) own(e store.Event) {
 	n, err := e.Object.Node()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err != nil || n.Published == nil || l.said.Backend == "" || n.Published.Equal(&l.said) || n.Published.Equal(&l.strange) {
+	if err != nil || n.Published == nil || l.said.Backend == "" || n.Published.Equal(&l.said) ||
+		n.Published.Equal(&l.strange) {
 		return
 	}
 	l.strange = *n.Published
-	l.d.log.Error("somebody else writes into this node's lease: another node has the same public address, and so the same subnet",
-		"lease", l.name, "addrs", n.Published.Addrs, "data", n.Published.Data, "dataV6", n.Published.DataV6, "hint", "give each node an address of its own: --iface, --public-ip")
+	l.d.log.Error(
+		"somebody else writes into this node's lease: another node has the same public address, and so the same subnet",
+		"lease", l.name, "addrs", n.Published.Addrs, "data", n.Published.Data, "dataV6", n.Published.DataV6, "hint",
+		"give each node an address of its own: --iface, --public-ip")
 }
 
 func (l *leases) publish(p model.Published) {

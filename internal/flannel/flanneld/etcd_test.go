@@ -17,7 +17,10 @@ import (
 // What another node writes into this node's lease is told once, also where it differs in the data of IPv6 alone.
 func TestOverwrittenLease(t *testing.T) {
 	var log bytes.Buffer
-	own := model.Published{Backend: "vxlan", Addrs: []netip.Addr{netip.MustParseAddr("fd07::1")}, DataV6: `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`}
+	own := model.Published{
+		Backend: "vxlan", Addrs: []netip.Addr{netip.MustParseAddr("fd07::1")},
+		DataV6: `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`,
+	}
 	l := &leases{d: &daemon{log: slog.New(slog.NewTextHandler(&log, nil))}, name: "10.5.1.0-24", said: own}
 	event := func(p model.Published) {
 		t.Helper()

@@ -86,7 +86,8 @@ func (h *health) serve(ip string, port int, log *slog.Logger) (stop func(), err 
 	at := net.JoinHostPort(ip, strconv.Itoa(port))
 	l, err := net.Listen("tcp", at)
 	if err != nil {
-		return nil, model.Faultf(model.CodeInvalidConf, "choose another --healthz-port; 0 is none", "--healthz-ip %s, --healthz-port %d: %w", ip, port, err)
+		return nil, model.Faultf(model.CodeInvalidConf, "choose another --healthz-port; 0 is none",
+			"--healthz-ip %s, --healthz-port %d: %w", ip, port, err)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "flanneld is running") })

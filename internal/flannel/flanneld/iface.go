@@ -25,7 +25,8 @@ type Underlay struct {
 // machine is what is known of the machine's interfaces.
 type machine struct {
 	state.Space
-	// defaults are the links of the default routes, by family; reach is the one to --iface-can-reach. Empty: there is none.
+	// defaults are the links of the default routes, by family; reach is the one to --iface-can-reach. Empty: there is
+	// none.
 	defaults map[int]string
 	reach    string
 }
@@ -72,7 +73,8 @@ func (o Options) choose(m machine, families []int, public []netip.Addr) (Underla
 	for _, c := range tried {
 		why = append(why, c.asked+": "+c.why)
 	}
-	return Underlay{}, model.Faultf(model.CodeInvalidConf, "there are "+m.String(), "no interface to the other nodes: %s", strings.Join(why, "; "))
+	return Underlay{}, model.Faultf(model.CodeInvalidConf, "there are "+m.String(), "no interface to the other nodes: %s",
+		strings.Join(why, "; "))
 }
 
 func (o Options) choices(m machine, families []int, public []netip.Addr) []choice {
@@ -93,7 +95,8 @@ func (o Options) choices(m machine, families []int, public []netip.Addr) []choic
 	if len(out) > 0 {
 		return out
 	}
-	for _, a := range public { // an address of a gateway in front of the node is on no link, and then the default route counts
+	for _, a := range public {
+		// an address of a gateway in front of the node is on no link, and then the default route counts
 		if c := m.named("--public-ip "+a.String(), a.String()); c.why == "" {
 			return []choice{c}
 		}

@@ -52,12 +52,15 @@ func (d *daemon) newKubernetes(ctx context.Context) (*kubernetes, error) {
 	k.node = d.cfg.Getenv("NODE_NAME")
 	pod, namespace := d.cfg.Getenv("POD_NAME"), d.cfg.Getenv("POD_NAMESPACE")
 	if k.node == "" && (pod == "" || namespace == "") {
-		return nil, model.Faultf(model.CodeInvalidEnv, "set NODE_NAME, or POD_NAME and POD_NAMESPACE", "NODE_NAME, POD_NAME %q and POD_NAMESPACE %q do not name the node", pod, namespace)
+		return nil, model.Faultf(model.CodeInvalidEnv, "set NODE_NAME, or POD_NAME and POD_NAMESPACE",
+			"NODE_NAME, POD_NAME %q and POD_NAMESPACE %q do not name the node", pod, namespace)
 	}
 	open := func(node string) (*kube.Store, error) {
 		return kube.Open(kube.Config{
-			Access: kube.Access{InCluster: d.cfg.Kubeconfig == "", Kubeconfig: d.cfg.Kubeconfig, Server: d.cfg.KubeAPIURL, Getenv: d.cfg.Getenv},
-			Node:   node, Agent: "weft-flanneld/" + d.cfg.Version, Log: d.cfg.Log, Now: d.cfg.Now, After: d.cfg.After,
+			Access: kube.Access{
+				InCluster: d.cfg.Kubeconfig == "", Kubeconfig: d.cfg.Kubeconfig, Server: d.cfg.KubeAPIURL, Getenv: d.cfg.Getenv,
+			},
+			Node: node, Agent: "weft-flanneld/" + d.cfg.Version, Log: d.cfg.Log, Now: d.cfg.Now, After: d.cfg.After,
 		})
 	}
 	if k.node == "" {
@@ -82,7 +85,8 @@ func (d *daemon) newKubernetes(ctx context.Context) (*kubernetes, error) {
 func (k *kubernetes) netConf(context.Context) ([]byte, error) {
 	text, err := os.ReadFile(k.d.cfg.NetConfPath)
 	if err != nil {
-		return nil, model.Faultf(model.CodeInvalidConf, "mount the ConfigMap kube-flannel-cfg there", "--net-config-path: %w", err)
+		return nil, model.Faultf(model.CodeInvalidConf, "mount the ConfigMap kube-flannel-cfg there",
+			"--net-config-path: %w", err)
 	}
 	return text, nil
 }
@@ -128,11 +132,13 @@ func (k *kubernetes) acquire(ctx context.Context, ask request) (grant, error) {
 	for _, network := range ask.conf.Networks() {
 		i := slices.IndexFunc(n.PodCIDRs, func(p netip.Prefix) bool { return familyOf(p.Addr()) == familyOf(network.Addr()) })
 		if i < 0 {
-			return g, model.Faultf(model.CodeTryAgain, "have the controller manager give out podCIDRs: --allocate-node-cidrs, --cluster-cidr "+network.String(),
+			return g, model.Faultf(model.CodeTryAgain,
+				"have the controller manager give out podCIDRs: --allocate-node-cidrs, --cluster-cidr "+network.String(),
 				"node %s has no podCIDR of the family of %s", k.node, network)
 		}
 		if p := n.PodCIDRs[i]; p.Bits() < network.Bits() || !network.Contains(p.Addr()) {
-			return g, model.Faultf(model.CodeInvalidConf, "make Network of net-conf.json the --cluster-cidr of the controller manager",
+			return g, model.Faultf(
+				model.CodeInvalidConf, "make Network of net-conf.json the --cluster-cidr of the controller manager",
 				"node %s: its podCIDR %s is not in the network %s", k.node, p, network)
 		}
 		g.subnets = append(g.subnets, n.PodCIDRs[i])
@@ -162,7 +168,8 @@ func (k *kubernetes) publish(p model.Published) {
 	k.nudge()
 }
 
-// renumbered has the API server asked over new connections: the client's own keepalive finds one that is dead after 45 s.
+// renumbered has the API server asked over new connections: the client's own keepalive finds one that is dead after 45
+// s.
 func (k *kubernetes) renumbered() { k.api.Reconnect() }
 
 func (k *kubernetes) nudge() {

@@ -28,7 +28,8 @@ func (d *daemon) meshConfig() (mesh.Config, error) {
 		}
 		cfg.VtepSeed = hex.EncodeToString(seed)
 		cfg.Vxlan = mesh.Vxlan{
-			VNI: uint32(b.VNI), Port: uint16(b.Port), GBP: b.GBP, Learning: b.Learning, DirectRouting: b.DirectRouting, MTU: b.MTU,
+			VNI: uint32(b.VNI), Port: uint16(b.Port), GBP: b.GBP, Learning: b.Learning,
+			DirectRouting: b.DirectRouting, MTU: b.MTU,
 		}
 	case "udp":
 		cfg.UDP.Port = uint16(b.Port)
@@ -43,7 +44,8 @@ func (d *daemon) meshConfig() (mesh.Config, error) {
 	case "wireguard":
 		w := mesh.Wireguard{
 			ListenPort: uint16(b.ListenPort), ListenPortV6: uint16(b.ListenPortV6), MTU: b.MTU,
-			PersistentKeepaliveInterval: b.PersistentKeepaliveInterval, Mode: b.Mode, KeyFile: d.cfg.Getenv("WIREGUARD_KEY_FILE"),
+			PersistentKeepaliveInterval: b.PersistentKeepaliveInterval, Mode: b.Mode,
+			KeyFile: d.cfg.Getenv("WIREGUARD_KEY_FILE"),
 		}
 		if w.KeyFile == "" {
 			w.KeyFile = wireguardKey

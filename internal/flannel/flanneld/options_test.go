@@ -33,12 +33,18 @@ func TestFlags(t *testing.T) {
 	got := map[string]string{}
 	NewFlags(&o).VisitAll(func(f *flag.Flag) { got[f.Name] = f.DefValue })
 	want := map[string]string{
-		"etcd-endpoints": "http://127.0.0.1:4001,http://127.0.0.1:2379", "etcd-prefix": "/coreos.com/network", "etcd-keyfile": "", "etcd-certfile": "", "etcd-cafile": "",
-		"etcd-username": "", "etcd-password": "", "iface": "", "iface-regex": "", "iface-can-reach": "", "subnet-file": "/run/flannel/subnet.env",
-		"public-ip": "", "public-ipv6": "", "subnet-lease-renew-margin": "60", "ip-masq": "false", "ip-masq-fully-random-disable": "false",
-		"kube-subnet-mgr": "false", "kube-api-url": "", "kube-annotation-prefix": "flannel.alpha.coreos.com", "kubeconfig-file": "",
-		"healthz-ip": "0.0.0.0", "healthz-port": "0", "iptables-resync": "5", "iptables-forward-rules": "true", "ip-blackhole-route": "false",
-		"net-config-path": "/etc/kube-flannel/net-conf.json", "set-node-network-unavailable": "true", "version": "false", "v": "0", "vmodule": "", "log_backtrace_at": "",
+		"etcd-endpoints": "http://127.0.0.1:4001,http://127.0.0.1:2379", "etcd-prefix": "/coreos.com/network",
+		"etcd-keyfile": "", "etcd-certfile": "", "etcd-cafile": "",
+		"etcd-username": "", "etcd-password": "", "iface": "", "iface-regex": "", "iface-can-reach": "",
+		"subnet-file": "/run/flannel/subnet.env",
+		"public-ip":   "", "public-ipv6": "", "subnet-lease-renew-margin": "60", "ip-masq": "false",
+		"ip-masq-fully-random-disable": "false",
+		"kube-subnet-mgr":              "false", "kube-api-url": "", "kube-annotation-prefix": "flannel.alpha.coreos.com",
+		"kubeconfig-file": "",
+		"healthz-ip":      "0.0.0.0", "healthz-port": "0", "iptables-resync": "5", "iptables-forward-rules": "true",
+		"ip-blackhole-route": "false",
+		"net-config-path":    "/etc/kube-flannel/net-conf.json", "set-node-network-unavailable": "true", "version": "false",
+		"v": "0", "vmodule": "", "log_backtrace_at": "",
 		"ip-masq-config": "", "status-file": "",
 	}
 	if d := cmp.Diff(want, got); d != "" {
@@ -47,9 +53,12 @@ func TestFlags(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
-	env := map[string]string{"FLANNELD_ETCD_PREFIX": "/env", "FLANNELD_IFACE": "eth5", "FLANNELD_IP_MASQ": "true", "FLANNELD_IPTABLES_RESYNC": "7"}
+	env := map[string]string{
+		"FLANNELD_ETCD_PREFIX": "/env", "FLANNELD_IFACE": "eth5", "FLANNELD_IP_MASQ": "true", "FLANNELD_IPTABLES_RESYNC": "7",
+	}
 	o, err := parse(t, env, "-etcd-prefix=/flag", "--iface-regex", "a", "-iface-regex=b")
-	if err != nil || o.EtcdPrefix != "/flag" || !slices.Equal(o.Ifaces, []string{"eth5"}) || !slices.Equal(o.IfaceRegexes, []string{"a", "b"}) || !o.IPMasq || o.Resync != 7 {
+	if err != nil || o.EtcdPrefix != "/flag" || !slices.Equal(o.Ifaces, []string{"eth5"}) ||
+		!slices.Equal(o.IfaceRegexes, []string{"a", "b"}) || !o.IPMasq || o.Resync != 7 {
 		t.Errorf("%+v %v", o, err)
 	}
 	_, err = parse(t, map[string]string{"FLANNELD_IP_MASQ": "perhaps"})
@@ -82,11 +91,13 @@ func TestBadOptions(t *testing.T) {
 
 func TestEnvironmentBesideTheFlags(t *testing.T) {
 	for name, tt := range map[string]struct{ key, value, says string }{
-		"none":       {},
-		"depth":      {"EVENT_QUEUE_DEPTH", "10000", ""},
-		"bad depth":  {"EVENT_QUEUE_DEPTH", "many", `EVENT_QUEUE_DEPTH "many" is no number of events`},
-		"go on":      {"CONT_WHEN_CACHE_NOT_READY", "true", ""},
-		"bad choice": {"CONT_WHEN_CACHE_NOT_READY", "perhaps", `CONT_WHEN_CACHE_NOT_READY "perhaps" is neither true nor false`},
+		"none":      {},
+		"depth":     {"EVENT_QUEUE_DEPTH", "10000", ""},
+		"bad depth": {"EVENT_QUEUE_DEPTH", "many", `EVENT_QUEUE_DEPTH "many" is no number of events`},
+		"go on":     {"CONT_WHEN_CACHE_NOT_READY", "true", ""},
+		"bad choice": {
+			"CONT_WHEN_CACHE_NOT_READY", "perhaps", `CONT_WHEN_CACHE_NOT_READY "perhaps" is neither true nor false`,
+		},
 	} {
 		err := checkEnv(func(key string) string {
 			if key == tt.key {

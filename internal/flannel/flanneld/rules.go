@@ -146,24 +146,30 @@ func (r *rules) clear(ctx context.Context) error {
 	var errs []error
 	var tables []state.Table
 	for _, t := range []state.Table{{Family: "ip", Name: flannel.TableV4}, {Family: "ip6", Name: flannel.TableV6}} {
-		wanted := r.d.conf.EnableNFTables && slices.ContainsFunc(w.NFTables(), func(o state.Table) bool { return o.Name == t.Name })
+		wanted := r.d.conf.EnableNFTables && slices.ContainsFunc(w.NFTables(), func(o state.Table) bool {
+			return o.Name == t.Name
+		})
 		if !wanted {
 			tables = append(tables, t)
 		}
 	}
-	errs = append(errs, kernel.Spaces{Host: r.d.host}.Remove(ctx, state.Fragment{Owner: "flanneld/stale", Host: state.Space{Tables: tables}}))
+	errs = append(errs, kernel.Spaces{
+		Host: r.d.host,
+	}.Remove(ctx, state.Fragment{Owner: "flanneld/stale", Host: state.Space{Tables: tables}}))
 	for _, v6 := range []bool{false, true} {
 		for table, chain := range map[string]string{"nat": flannel.ChainMasq, "filter": flannel.ChainForward} {
 			t := state.IPTables{IPv6: v6, Table: table}
-			wanted := !r.d.conf.EnableNFTables && slices.ContainsFunc(w.IPTables(), func(o state.IPTables) bool { return o.IPv6 == v6 && o.Table == table })
+			wanted := !r.d.conf.EnableNFTables && slices.ContainsFunc(w.IPTables(), func(o state.IPTables) bool {
+				return o.IPv6 == v6 && o.Table == table
+			})
 			errs = append(errs, r.clearChain(ctx, t, chain, wanted))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// clearChain takes one chain away by every kind of iptables that the host has: the plain name may have meant another one
-// when flannel made it. The kind in use keeps a chain that is wanted.
+// clearChain takes one chain away by every kind of iptables that the host has: the plain name may have meant another
+// one when flannel made it. The kind in use keeps a chain that is wanted.
 func (r *rules) clearChain(ctx context.Context, t state.IPTables, chain string, wanted bool) error {
 	conn := r.d.host.IPTables()
 	legacy, err := r.d.host.LegacyTables(t.IPv6)
@@ -190,8 +196,8 @@ func (r *rules) clearChain(ctx context.Context, t state.IPTables, chain string, 
 	return errors.Join(errs...)
 }
 
-// exceptions reads ip-masq-agent's configuration, and says when to read it again. A file that cannot be read or understood
-// changes nothing.
+// exceptions reads ip-masq-agent's configuration, and says when to read it again. A file that cannot be read or
+// understood changes nothing.
 func (r *rules) exceptions(first bool) time.Duration {
 	text, err := os.ReadFile(r.d.cfg.MasqConfig)
 	if errors.Is(err, fs.ErrNotExist) {

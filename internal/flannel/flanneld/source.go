@@ -126,7 +126,9 @@ func (s *source) seen(n model.Node) model.Node {
 }
 
 func (s *source) inside(p netip.Prefix) bool {
-	return slices.ContainsFunc(s.conf.Networks(), func(n netip.Prefix) bool { return n.Bits() <= p.Bits() && n.Contains(p.Addr()) })
+	return slices.ContainsFunc(s.conf.Networks(), func(n netip.Prefix) bool {
+		return n.Bits() <= p.Bits() && n.Contains(p.Addr())
+	})
 }
 
 // object is a node as an object of a store.

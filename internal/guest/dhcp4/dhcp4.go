@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dhcp4 is a DHCP server for one guest: its one lease is a value, and to each packet there is one answer or none. It
-// remembers nothing and does nothing; whoever has a socket carries the answers. What it reads comes from a guest, who may
-// write anything.
+// Package dhcp4 is a DHCP server for one guest: its one lease is a value, and to each packet there is one answer or
+// none. It remembers nothing and does nothing; whoever has a socket carries the answers. What it reads comes from a
+// guest, who may write anything.
 package dhcp4
 
 import (
@@ -90,7 +90,8 @@ type query struct {
 // parse reads a packet; ok is false when nobody can answer it.
 func parse(p []byte) (q query, ok bool) {
 	const bootRequest, ethernet, macLen = 1, 1, 6
-	if len(p) < optionsAt || p[0] != bootRequest || p[1] != ethernet || p[2] != macLen || binary.BigEndian.Uint32(p[cookieAt:]) != cookie {
+	if len(p) < optionsAt || p[0] != bootRequest || p[1] != ethernet || p[2] != macLen ||
+		binary.BigEndian.Uint32(p[cookieAt:]) != cookie {
 		return q, false
 	}
 	if [4]byte(p[giaddr:]) != [4]byte{} {

@@ -19,7 +19,8 @@ const guestMAC = "02:00:00:00:00:77"
 
 func guest() model.Guest {
 	return model.Guest{MAC: guestMAC, DHCP4: &model.GuestDHCP4{
-		Address: netip.MustParsePrefix("10.244.1.5/32"), Server: netip.MustParseAddr("169.254.75.10"), Router: netip.MustParseAddr("169.254.1.1"),
+		Address: netip.MustParsePrefix("10.244.1.5/32"), Server: netip.MustParseAddr("169.254.75.10"),
+		Router: netip.MustParseAddr("169.254.1.1"),
 		Routes: []model.GuestRoute{
 			{Dst: netip.MustParsePrefix("169.254.1.1/32")},
 			{Dst: netip.MustParsePrefix("10.96.0.0/12"), GW: netip.MustParseAddr("169.254.1.1")},
@@ -58,7 +59,8 @@ func answer(t *testing.T, g model.Guest, m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, neti
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.TransactionID != m.TransactionID || r.OpCode != dhcpv4.OpcodeBootReply || r.ClientHWAddr.String() != guestMAC || len(reply) < leastPacket {
+	if r.TransactionID != m.TransactionID || r.OpCode != dhcpv4.OpcodeBootReply || r.ClientHWAddr.String() != guestMAC ||
+		len(reply) < leastPacket {
 		t.Errorf("answer: %s", r.Summary())
 	}
 	return r, to
@@ -67,7 +69,8 @@ func answer(t *testing.T, g model.Guest, m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, neti
 // TestOptions: everything that KubeVirt tells a guest is told.
 func TestOptions(t *testing.T) {
 	r, to := answer(t, guest(), ask(t, dhcpv4.MessageTypeDiscover))
-	if r == nil || r.MessageType() != dhcpv4.MessageTypeOffer || to != Broadcast() || r.YourIPAddr.String() != "10.244.1.5" {
+	if r == nil || r.MessageType() != dhcpv4.MessageTypeOffer || to != Broadcast() ||
+		r.YourIPAddr.String() != "10.244.1.5" {
 		t.Fatalf("%v to %s", r, to)
 	}
 	if mtu := r.Options.Get(dhcpv4.OptionInterfaceMTU); !bytes.Equal(mtu, []byte{1450 >> 8, 1450 & 255}) {
@@ -79,11 +82,14 @@ func TestOptions(t *testing.T) {
 	}
 	for what, have := range map[string][2]string{
 		"mask": {net.IP(r.SubnetMask()).String(), "255.255.255.255"}, "router": {r.Router()[0].String(), "169.254.1.1"},
-		"server": {r.ServerIdentifier().String(), "169.254.75.10"}, "lease": {r.IPAddressLeaseTime(0).String(), (999 * 24 * time.Hour).String()},
+		"server": {r.ServerIdentifier().String(), "169.254.75.10"},
+		"lease":  {r.IPAddressLeaseTime(0).String(), (999 * 24 * time.Hour).String()},
 		"routes": {strings.Join(routes, ","), "169.254.1.1/32 0.0.0.0,10.96.0.0/12 169.254.1.1,0.0.0.0/0 169.254.1.1"},
-		"dns":    {r.DNS()[0].String(), "10.96.0.10"}, "name": {r.HostName(), "vm1"}, "domain": {r.DomainName(), "shop.svc.cluster.local"},
-		"search": {strings.Join(r.DomainSearch().Labels, ","), "shop.svc.cluster.local,cluster.local"}, "ntp": {r.NTPServers()[0].String(), "192.0.2.1"},
-		"boot": {r.BootFileNameOption(), "pxe.0"}, "tftp": {r.TFTPServerName(), "tftp.example"},
+		"dns":    {r.DNS()[0].String(), "10.96.0.10"}, "name": {r.HostName(), "vm1"},
+		"domain": {r.DomainName(), "shop.svc.cluster.local"},
+		"search": {strings.Join(r.DomainSearch().Labels, ","), "shop.svc.cluster.local,cluster.local"},
+		"ntp":    {r.NTPServers()[0].String(), "192.0.2.1"},
+		"boot":   {r.BootFileNameOption(), "pxe.0"}, "tftp": {r.TFTPServerName(), "tftp.example"},
 		"private": {string(r.Options.Get(dhcpv4.GenericOptionCode(240))), "extra"},
 	} {
 		if have[0] != have[1] {
@@ -104,15 +110,30 @@ func TestRequests(t *testing.T) {
 		want      dhcpv4.MessageType
 		to        string
 	}{
-		"selecting":       {dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{wants(own), chose(server)}, dhcpv4.MessageTypeAck, "255.255.255.255"},
-		"another server":  {dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{wants(own), chose(another)}, 0, ""},
-		"another address": {dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{wants(another), chose(server)}, dhcpv4.MessageTypeNak, "255.255.255.255"},
-		"rebooting":       {dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{wants(own)}, dhcpv4.MessageTypeAck, "255.255.255.255"},
-		"of a pod before": {dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{wants(another)}, dhcpv4.MessageTypeNak, "255.255.255.255"},
-		"renewing":        {dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{dhcpv4.WithClientIP(own)}, dhcpv4.MessageTypeAck, "10.244.1.5"},
-		"renewing wrong":  {dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{dhcpv4.WithClientIP(another)}, dhcpv4.MessageTypeNak, "255.255.255.255"},
-		"nothing wanted":  {dhcpv4.MessageTypeRequest, nil, dhcpv4.MessageTypeNak, "255.255.255.255"},
-		"informing":       {dhcpv4.MessageTypeInform, []dhcpv4.Modifier{dhcpv4.WithClientIP(own)}, dhcpv4.MessageTypeAck, "10.244.1.5"},
+		"selecting": {
+			dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{wants(own), chose(server)}, dhcpv4.MessageTypeAck, "255.255.255.255",
+		},
+		"another server": {dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{wants(own), chose(another)}, 0, ""},
+		"another address": {
+			dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{wants(another), chose(server)}, dhcpv4.MessageTypeNak,
+			"255.255.255.255",
+		},
+		"rebooting": {
+			dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{wants(own)}, dhcpv4.MessageTypeAck, "255.255.255.255",
+		},
+		"of a pod before": {
+			dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{wants(another)}, dhcpv4.MessageTypeNak, "255.255.255.255",
+		},
+		"renewing": {
+			dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{dhcpv4.WithClientIP(own)}, dhcpv4.MessageTypeAck, "10.244.1.5",
+		},
+		"renewing wrong": {
+			dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{dhcpv4.WithClientIP(another)}, dhcpv4.MessageTypeNak, "255.255.255.255",
+		},
+		"nothing wanted": {dhcpv4.MessageTypeRequest, nil, dhcpv4.MessageTypeNak, "255.255.255.255"},
+		"informing": {
+			dhcpv4.MessageTypeInform, []dhcpv4.Modifier{dhcpv4.WithClientIP(own)}, dhcpv4.MessageTypeAck, "10.244.1.5",
+		},
 		"informing wrong": {dhcpv4.MessageTypeInform, []dhcpv4.Modifier{dhcpv4.WithClientIP(another)}, 0, ""},
 		"releasing":       {dhcpv4.MessageTypeRelease, []dhcpv4.Modifier{dhcpv4.WithClientIP(own)}, 0, ""},
 		"declining":       {dhcpv4.MessageTypeDecline, []dhcpv4.Modifier{wants(own)}, 0, ""},
@@ -142,7 +163,9 @@ func TestRequests(t *testing.T) {
 func TestLength(t *testing.T) {
 	g := guest()
 	for i := range 31 {
-		g.DHCP4.Chosen.Private = append(g.DHCP4.Chosen.Private, model.VMDHCPOption{Option: uint8(224 + i), Value: strings.Repeat("x", 255)})
+		g.DHCP4.Chosen.Private = append(g.DHCP4.Chosen.Private, model.VMDHCPOption{
+			Option: uint8(224 + i), Value: strings.Repeat("x", 255),
+		})
 	}
 	for _, size := range []uint16{0, 576, 1500, 9000} {
 		m := ask(t, dhcpv4.MessageTypeDiscover)

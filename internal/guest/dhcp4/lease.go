@@ -54,8 +54,11 @@ func (l l4) options() []opt {
 		out = append(out, opt{optMTU, binary.BigEndian.AppendUint16(nil, uint16(l.MTU))})
 	}
 	out = append(out,
-		opt{optDNS, addrs(l.DNS)}, opt{optHostname, text(l.Hostname)}, opt{optDomain, text(l.Domain)}, opt{optSearch, search(l.Search)},
-		opt{optTFTP, text(l.Chosen.TFTPServerName)}, opt{optBootFile, text(l.Chosen.BootFileName)}, opt{optNTP, addrs(l.Chosen.NTPServers)})
+		opt{optDNS, addrs(l.DNS)}, opt{optHostname, text(l.Hostname)}, opt{optDomain, text(l.Domain)},
+		opt{optSearch, search(l.Search)},
+		opt{optTFTP, text(l.Chosen.TFTPServerName)}, opt{optBootFile, text(l.Chosen.BootFileName)}, opt{
+			optNTP, addrs(l.Chosen.NTPServers),
+		})
 	for _, o := range l.Chosen.Private {
 		const first, last = 224, 254
 		if o.Option >= first && o.Option <= last {
@@ -67,8 +70,8 @@ func (l l4) options() []opt {
 
 func text(s string) []byte { return []byte(s[:min(len(s), longest)]) }
 
-// routes is option 121 (RFC 3442): each destination in as few bytes as it has, and its gateway, 0.0.0.0 for what is on the
-// wire.
+// routes is option 121 (RFC 3442): each destination in as few bytes as it has, and its gateway, 0.0.0.0 for what is on
+// the wire.
 func routes(list []model.GuestRoute) []byte {
 	var out []byte
 	for _, r := range list {

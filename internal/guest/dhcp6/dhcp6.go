@@ -190,8 +190,8 @@ func (l *lease) holds(q query) (named, all bool) {
 	return named, all
 }
 
-// identities gives the address to the first that wants one, and nothing to others. What else a guest believes to have it is
-// told to forget.
+// identities gives the address to the first that wants one, and nothing to others. What else a guest believes to have
+// it is told to forget.
 func (l *lease) identities(q query) {
 	given := false
 	for _, i := range q.identities {

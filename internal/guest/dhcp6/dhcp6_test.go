@@ -19,7 +19,8 @@ const own = "fd10:0:2::2"
 
 func guest() model.Guest {
 	return model.Guest{LinkMAC: "02:00:00:00:00:00", DHCP6: &model.GuestDHCP6{
-		Address: netip.MustParseAddr(own), DNS: []netip.Addr{netip.MustParseAddr("fd00:96::a")}, Search: []string{"shop.svc.cluster.local", "cluster.local"},
+		Address: netip.MustParseAddr(own), DNS: []netip.Addr{netip.MustParseAddr("fd00:96::a")},
+		Search: []string{"shop.svc.cluster.local", "cluster.local"},
 	}}
 }
 
@@ -51,7 +52,8 @@ func wants(addrs ...string) dhcpv6.Modifier {
 
 // TestMessages: each kind of message with its answer.
 func TestMessages(t *testing.T) {
-	ours, anothers, rapid := dhcpv6.WithServerID(duid(0)), dhcpv6.WithServerID(duid(9)), dhcpv6.WithOption(&dhcpv6.OptionGeneric{OptionCode: dhcpv6.OptionRapidCommit})
+	ours, anothers, rapid := dhcpv6.WithServerID(duid(0)), dhcpv6.WithServerID(duid(9)),
+		dhcpv6.WithOption(&dhcpv6.OptionGeneric{OptionCode: dhcpv6.OptionRapidCommit})
 	nobody := func(d dhcpv6.DHCPv6) { d.(*dhcpv6.Message).Options.Del(dhcpv6.OptionClientID) }
 	for name, c := range map[string]struct {
 		kind      dhcpv6.MessageType
@@ -60,23 +62,39 @@ func TestMessages(t *testing.T) {
 		address   string
 		status    iana.StatusCode
 	}{
-		"solicit":             {dhcpv6.MessageTypeSolicit, []dhcpv6.Modifier{wants()}, dhcpv6.MessageTypeAdvertise, own, 0},
-		"solicit rapidly":     {dhcpv6.MessageTypeSolicit, []dhcpv6.Modifier{wants(), rapid}, dhcpv6.MessageTypeReply, own, 0},
+		"solicit": {dhcpv6.MessageTypeSolicit, []dhcpv6.Modifier{wants()}, dhcpv6.MessageTypeAdvertise, own, 0},
+		"solicit rapidly": {
+			dhcpv6.MessageTypeSolicit, []dhcpv6.Modifier{wants(), rapid}, dhcpv6.MessageTypeReply, own, 0,
+		},
 		"solicit of a server": {dhcpv6.MessageTypeSolicit, []dhcpv6.Modifier{wants(), ours}, 0, "", 0},
-		"request":             {dhcpv6.MessageTypeRequest, []dhcpv6.Modifier{wants(own), ours}, dhcpv6.MessageTypeReply, own, 0},
-		"request of another":  {dhcpv6.MessageTypeRequest, []dhcpv6.Modifier{wants(own), anothers}, 0, "", 0},
-		"request of nobody":   {dhcpv6.MessageTypeRequest, []dhcpv6.Modifier{wants(own)}, 0, "", 0},
-		"renew":               {dhcpv6.MessageTypeRenew, []dhcpv6.Modifier{wants(own), ours}, dhcpv6.MessageTypeReply, own, 0},
-		"rebind":              {dhcpv6.MessageTypeRebind, []dhcpv6.Modifier{wants(own)}, dhcpv6.MessageTypeReply, own, 0},
-		"confirm":             {dhcpv6.MessageTypeConfirm, []dhcpv6.Modifier{wants(own)}, dhcpv6.MessageTypeReply, "", iana.StatusSuccess},
-		"confirm another":     {dhcpv6.MessageTypeConfirm, []dhcpv6.Modifier{wants("fd00::9")}, dhcpv6.MessageTypeReply, "", iana.StatusNotOnLink},
-		"confirm nothing":     {dhcpv6.MessageTypeConfirm, []dhcpv6.Modifier{wants()}, 0, "", 0},
-		"release":             {dhcpv6.MessageTypeRelease, []dhcpv6.Modifier{wants(own), ours}, dhcpv6.MessageTypeReply, "", iana.StatusSuccess},
-		"decline":             {dhcpv6.MessageTypeDecline, []dhcpv6.Modifier{wants(own), ours}, dhcpv6.MessageTypeReply, "", iana.StatusSuccess},
-		"information":         {dhcpv6.MessageTypeInformationRequest, nil, dhcpv6.MessageTypeReply, "", 0},
-		"information unnamed": {dhcpv6.MessageTypeInformationRequest, []dhcpv6.Modifier{nobody}, dhcpv6.MessageTypeReply, "", 0},
-		"solicit unnamed":     {dhcpv6.MessageTypeSolicit, []dhcpv6.Modifier{wants(), nobody}, 0, "", 0},
-		"an answer":           {dhcpv6.MessageTypeReply, []dhcpv6.Modifier{wants(own)}, 0, "", 0},
+		"request": {
+			dhcpv6.MessageTypeRequest, []dhcpv6.Modifier{wants(own), ours}, dhcpv6.MessageTypeReply, own, 0,
+		},
+		"request of another": {dhcpv6.MessageTypeRequest, []dhcpv6.Modifier{wants(own), anothers}, 0, "", 0},
+		"request of nobody":  {dhcpv6.MessageTypeRequest, []dhcpv6.Modifier{wants(own)}, 0, "", 0},
+		"renew": {
+			dhcpv6.MessageTypeRenew, []dhcpv6.Modifier{wants(own), ours}, dhcpv6.MessageTypeReply, own, 0,
+		},
+		"rebind": {dhcpv6.MessageTypeRebind, []dhcpv6.Modifier{wants(own)}, dhcpv6.MessageTypeReply, own, 0},
+		"confirm": {
+			dhcpv6.MessageTypeConfirm, []dhcpv6.Modifier{wants(own)}, dhcpv6.MessageTypeReply, "", iana.StatusSuccess,
+		},
+		"confirm another": {
+			dhcpv6.MessageTypeConfirm, []dhcpv6.Modifier{wants("fd00::9")}, dhcpv6.MessageTypeReply, "", iana.StatusNotOnLink,
+		},
+		"confirm nothing": {dhcpv6.MessageTypeConfirm, []dhcpv6.Modifier{wants()}, 0, "", 0},
+		"release": {
+			dhcpv6.MessageTypeRelease, []dhcpv6.Modifier{wants(own), ours}, dhcpv6.MessageTypeReply, "", iana.StatusSuccess,
+		},
+		"decline": {
+			dhcpv6.MessageTypeDecline, []dhcpv6.Modifier{wants(own), ours}, dhcpv6.MessageTypeReply, "", iana.StatusSuccess,
+		},
+		"information": {dhcpv6.MessageTypeInformationRequest, nil, dhcpv6.MessageTypeReply, "", 0},
+		"information unnamed": {
+			dhcpv6.MessageTypeInformationRequest, []dhcpv6.Modifier{nobody}, dhcpv6.MessageTypeReply, "", 0,
+		},
+		"solicit unnamed": {dhcpv6.MessageTypeSolicit, []dhcpv6.Modifier{wants(), nobody}, 0, "", 0},
+		"an answer":       {dhcpv6.MessageTypeReply, []dhcpv6.Modifier{wants(own)}, 0, "", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := ask(t, c.kind, c.modifiers...)
@@ -110,7 +128,8 @@ func TestMessages(t *testing.T) {
 				}
 			}
 			if c.address != "" || c.kind == dhcpv6.MessageTypeInformationRequest {
-				if len(r.Options.DNS()) != 1 || strings.Join(r.Options.DomainSearchList().Labels, ",") != "shop.svc.cluster.local,cluster.local" {
+				if len(r.Options.DNS()) != 1 ||
+					strings.Join(r.Options.DomainSearchList().Labels, ",") != "shop.svc.cluster.local,cluster.local" {
 					t.Errorf("names: %s", r.Summary())
 				}
 			}
@@ -134,7 +153,8 @@ func TestIdentities(t *testing.T) {
 	if s := all[1].Options.Status(); s == nil || s.StatusCode != iana.StatusNoAddrsAvail {
 		t.Errorf("%v", s)
 	}
-	if pd := r.Options.OneIAPD(); pd == nil || pd.Options.Status() == nil || pd.Options.Status().StatusCode != iana.StatusNoPrefixAvail {
+	if pd := r.Options.OneIAPD(); pd == nil || pd.Options.Status() == nil ||
+		pd.Options.Status().StatusCode != iana.StatusNoPrefixAvail {
 		t.Errorf("%s", r.Summary())
 	}
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package domains writes domain names as they stand in options: labels with their lengths (RFC 1035, 3.1), not compressed.
+// Package domains writes domain names as they stand in options: labels with their lengths (RFC 1035, 3.1), not
+// compressed.
 package domains
 
 import "strings"
@@ -29,7 +30,8 @@ func Append(b []byte, names []string, most int) []byte {
 func encode(name string) (wire []byte, ok bool) {
 	name = strings.TrimSuffix(name, ".")
 	for label := range strings.SplitSeq(name, ".") {
-		if label == "" || len(label) > mostLabel || strings.ContainsFunc(label, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		if label == "" || len(label) > mostLabel ||
+			strings.ContainsFunc(label, func(r rune) bool { return r <= ' ' || r > '~' }) {
 			return nil, false
 		}
 		wire = append(append(wire, byte(len(label))), label...)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package giver gives the guests' wires of one pod, words and open sockets, to the weft-guest that runs beside the pod's
-// hypervisor: whenever one is started, and again when the wires change.
+// Package giver gives the guests' wires of one pod, words and open sockets, to the weft-guest that runs beside the
+// pod's hypervisor: whenever one is started, and again when the wires change.
 //
 // # One at a time
 //
@@ -9,8 +9,9 @@
 //
 // # Sockets
 //
-// They are opened when the first weft-guest asks for them, and stay open here: what a guest says while none runs waits in
-// them. Who takes has closed those of before by then (handover.Greet): an agent that was started anew opens them anew.
+// They are opened when the first weft-guest asks for them, and stay open here: what a guest says while none runs waits
+// in them. Who takes has closed those of before by then (handover.Greet): an agent that was started anew opens them
+// anew.
 package giver
 
 import (
@@ -40,8 +41,8 @@ const (
 	// openAgain and openTries are for a port that a weft-guest which has just been killed still holds.
 	openAgain = 50 * time.Millisecond
 	openTries = 40
-	// mostCallers are how many are heard at a time. Whoever runs in the pod can call, and each call takes a descriptor of this
-	// process's. A pause follows each call that is refused.
+	// mostCallers are how many are heard at a time. Whoever runs in the pod can call, and each call takes a descriptor of
+	// this process's. A pause follows each call that is refused.
 	mostCallers = 16
 	pause       = 10 * time.Millisecond
 )
@@ -71,10 +72,14 @@ type wire struct {
 	index int
 }
 
-// Listen begins to listen in a pod, at an abstract address (@NAME), which is the pod's namespace's own, or at a path of this
-// process's. Only owner, root and the user of this process are given anything. The namespace must stay open until Run ends.
+// Listen begins to listen in a pod, at an abstract address (@NAME), which is the pod's namespace's own, or at a path of
+// this process's. Only owner, root and the user of this process are given anything. The namespace must stay open until
+// Run ends.
 func Listen(pod *netns.NS, address string, owner uint32, log *slog.Logger) (*Giver, error) {
-	g := &Giver{pod: pod, owner: owner, log: log, turn: semaphore.NewWeighted(1), callers: semaphore.NewWeighted(mostCallers), changed: make(chan struct{})}
+	g := &Giver{
+		pod: pod, owner: owner, log: log, turn: semaphore.NewWeighted(1), callers: semaphore.NewWeighted(mostCallers),
+		changed: make(chan struct{}),
+	}
 	listen := func() error {
 		var err error
 		g.listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: address, Net: "unix"})
@@ -87,7 +92,8 @@ func Listen(pod *netns.NS, address string, owner uint32, log *slog.Logger) (*Giv
 		err = atPath(address, owner, listen)
 	}
 	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, model.Faultf(model.CodeExists, "end who listens there", "socket %s: somebody else gives wires to weft-guest there already", address)
+		return nil, model.Faultf(model.CodeExists, "end who listens there",
+			"socket %s: somebody else gives wires to weft-guest there already", address)
 	}
 	if err != nil {
 		if g.listener != nil {
@@ -98,7 +104,8 @@ func Listen(pod *netns.NS, address string, owner uint32, log *slog.Logger) (*Giv
 	return g, nil
 }
 
-// atPath listens at a path where a killed process may have left a socket. Nobody but the owner may call there at any moment.
+// atPath listens at a path where a killed process may have left a socket. Nobody but the owner may call there at any
+// moment.
 func atPath(path string, owner uint32, listen func() error) error {
 	if c, err := net.DialTimeout("unix", path, patience); err == nil {
 		_ = c.Close()
@@ -166,7 +173,8 @@ func (g *Giver) Run(ctx context.Context) error {
 
 // short tells whether what is lacking may be there again: others have it.
 func short(err error) bool {
-	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM)
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOBUFS) ||
+		errors.Is(err, unix.ENOMEM)
 }
 
 // answer attends to a caller and says what was wrong.
@@ -272,11 +280,14 @@ func (g *Giver) trusted(conn *net.UnixConn) error {
 		return err
 	}
 	var peer *unix.Ucred
-	if e := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil || err != nil {
+	if e := raw.Control(func(fd uintptr) {
+		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); e != nil || err != nil {
 		return fmt.Errorf("who calls: %w", errors.Join(e, err))
 	}
 	if peer.Uid == 0 || peer.Uid == g.owner || peer.Uid == uint32(os.Geteuid()) {
 		return nil
 	}
-	return model.Faultf(model.CodeIO, "run it as the hypervisor's user", "user %d asks for the wires, which are user %d's", peer.Uid, g.owner)
+	return model.Faultf(model.CodeIO, "run it as the hypervisor's user", "user %d asks for the wires, which are user %d's",
+		peer.Uid, g.owner)
 }

@@ -75,7 +75,11 @@ func newWorld(t *testing.T) *world {
 }
 
 func guestOn(link string) model.Guest {
-	return model.Guest{Interface: link, Link: link, DHCP4: &model.GuestDHCP4{Address: netip.MustParsePrefix("10.0.2.2/24"), Server: netip.MustParseAddr("10.0.2.1")}}
+	return model.Guest{
+		Interface: link, Link: link, DHCP4: &model.GuestDHCP4{
+			Address: netip.MustParsePrefix("10.0.2.2/24"), Server: netip.MustParseAddr("10.0.2.1"),
+		},
+	}
 }
 
 // dial calls as a weft-guest does.
@@ -188,7 +192,8 @@ func TestTaken(t *testing.T) {
 	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", st, err)
 	}
-	if _, err := Listen(w.pod, path, 107, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), path) {
+	if _, err := Listen(w.pod, path, 107, slog.New(slog.DiscardHandler)); err == nil ||
+		!strings.Contains(err.Error(), path) {
 		t.Errorf("%v", err)
 	}
 }
@@ -209,8 +214,8 @@ func TestNoLink(t *testing.T) {
 	}
 }
 
-// TestManyCallers: what runs in the pod cannot have the node's process open one file after another; those who call too many are
-// hung up on, and who comes when they have gone is heard.
+// TestManyCallers: what runs in the pod cannot have the node's process open one file after another; those who call too
+// many are hung up on, and who comes when they have gone is heard.
 func TestManyCallers(t *testing.T) {
 	w := newWorld(t)
 	w.Set([]model.Guest{guestOn("k6t-eth0")})

@@ -14,8 +14,8 @@ const (
 	ready = 'g' // who takes holds no sockets of before any more
 )
 
-// Greet is the first word of who gives, who then waits until the other side is ready: sockets that it still held would keep
-// others from being opened on the same wires. The connection of one who is late is closed.
+// Greet is the first word of who gives, who then waits until the other side is ready: sockets that it still held would
+// keep others from being opened on the same wires. The connection of one who is late is closed.
 func Greet(c *net.UnixConn, patience time.Duration) error {
 	late := time.AfterFunc(patience, func() { _ = c.Close() })
 	defer late.Stop()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package handover gives guests' wires, words and open sockets, to the process that serves them, over a unix socket. One
-// connection is one hand-over: the length of the words and the sockets in one message, then the words.
+// Package handover gives guests' wires, words and open sockets, to the process that serves them, over a unix socket.
+// One connection is one hand-over: the length of the words and the sockets in one message, then the words.
 package handover
 
 import (

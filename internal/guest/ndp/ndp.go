@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ndp is a router for one guest (RFC 4861): what it advertises is a value. It says that the way out is here and that
-// addresses come by DHCPv6; without that a guest has an address and no route. What it reads comes from a guest, who may write
-// anything. Checksums are the kernel's.
+// Package ndp is a router for one guest (RFC 4861): what it advertises is a value. It says that the way out is here and
+// that addresses come by DHCPv6; without that a guest has an address and no route. What it reads comes from a guest,
+// who may write anything. Checksums are the kernel's.
 package ndp
 
 import (
@@ -34,8 +34,8 @@ const (
 // AllNodes is where advertisements go that nobody asked for.
 func AllNodes() netip.Addr { return netip.MustParseAddr("ff02::1") }
 
-// Solicited tells whether a message that came from an address asks for an advertisement (RFC 4861, 6.1.1). The hop limit, which
-// is 255 where no router was on the way, is for the caller's socket to know.
+// Solicited tells whether a message that came from an address asks for an advertisement (RFC 4861, 6.1.1). The hop
+// limit, which is 255 where no router was on the way, is for the caller's socket to know.
 func Solicited(message []byte, from netip.Addr, hops int) bool {
 	const least, farthest = 8, 255
 	if len(message) < least || message[0] != solicitation || message[1] != 0 || hops != farthest {

@@ -12,7 +12,8 @@ import (
 
 func guest() model.Guest {
 	return model.Guest{LinkMAC: "02:00:00:00:00:00", RA: &model.GuestRA{
-		Prefix: netip.MustParsePrefix("fd10:0:2::/120"), MTU: 1450, DNS: []netip.Addr{netip.MustParseAddr("fd00:96::a"), netip.MustParseAddr("10.96.0.10")},
+		Prefix: netip.MustParsePrefix("fd10:0:2::/120"), MTU: 1450,
+		DNS:    []netip.Addr{netip.MustParseAddr("fd00:96::a"), netip.MustParseAddr("10.96.0.10")},
 		Search: []string{"cluster.local"},
 	}}
 }
@@ -68,7 +69,8 @@ func TestSolicited(t *testing.T) {
 func FuzzSolicited(f *testing.F) {
 	f.Add([]byte{133, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 0, 0, 0, 0, 7})
 	f.Fuzz(func(t *testing.T, message []byte) {
-		if Solicited(message, netip.MustParseAddr("fe80::7"), 255) && (len(message) < 8 || len(message)%8 != 0 || message[0] != 133) {
+		if Solicited(message, netip.MustParseAddr("fe80::7"), 255) &&
+			(len(message) < 8 || len(message)%8 != 0 || message[0] != 133) {
 			t.Fatalf("%x", message)
 		}
 	})

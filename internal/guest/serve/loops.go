@@ -24,8 +24,8 @@ import (
 const (
 	mostPacket  = 9000
 	clientPort4 = 68
-	// pace is the least time from one packet of a guest to the next: who says more is heard later, or not at all, and has this
-	// process do no more for that.
+	// pace is the least time from one packet of a guest to the next: who says more is heard later, or not at all, and has
+	// this process do no more for that.
 	pace = time.Millisecond
 )
 
@@ -45,8 +45,8 @@ func read(conn net.PacketConn, take func(packet []byte, from net.Addr)) error {
 	}
 }
 
-// dhcp4Loop answers DHCP. A guest that has the pod's own address is told everything by broadcast: a packet to that address
-// would not leave the pod.
+// dhcp4Loop answers DHCP. A guest that has the pod's own address is told everything by broadcast: a packet to that
+// address would not leave the pod.
 func dhcp4Loop(g model.Guest, conn net.PacketConn, log *slog.Logger) func(context.Context) error {
 	out := newSender(conn, log, "DHCP answer")
 	return func(context.Context) error {

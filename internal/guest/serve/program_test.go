@@ -28,8 +28,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestProgram: weft-guest serves as a user with one right, CAP_NET_BIND_SERVICE, in little memory. One that was killed is
-// started again, and serves on, and so does one whose giver was started again, with what that one gives.
+// TestProgram: weft-guest serves as a user with one right, CAP_NET_BIND_SERVICE, in little memory. One that was killed
+// is started again, and serves on, and so does one whose giver was started again, with what that one gives.
 func TestProgram(t *testing.T) {
 	pod, guest := world(t)
 	nettest.Run(t, guest, "ip", "link", "set", "eth0", "up")
@@ -109,10 +109,12 @@ func killed(t *testing.T, cmd *exec.Cmd) {
 	}
 }
 
-// address asks for an address until the guest is offered the one that is wanted; with only, no other one may be offered.
+// address asks for an address until the guest is offered the one that is wanted; with only, no other one may be
+// offered.
 func address(t *testing.T, c net.PacketConn, want string, only bool) {
 	t.Helper()
-	discover, err := dhcpv4.New(dhcpv4.WithHwAddr(net.HardwareAddr{2, 0, 0, 0, 0, 0x77}), dhcpv4.WithMessageType(dhcpv4.MessageTypeDiscover))
+	discover, err := dhcpv4.New(dhcpv4.WithHwAddr(net.HardwareAddr{2, 0, 0, 0, 0, 0x77}),
+		dhcpv4.WithMessageType(dhcpv4.MessageTypeDiscover))
 	if err != nil {
 		t.Fatal(err)
 	}

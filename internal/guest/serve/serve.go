@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serve answers guests on sockets that somebody else has opened. It needs no rights: what it says are values, who
-// it says them to is bound to the sockets.
+// Package serve answers guests on sockets that somebody else has opened. It needs no rights: what it says are values,
+// who it says them to is bound to the sockets.
 package serve
 
 import (
@@ -50,7 +50,8 @@ type Config struct {
 // mark is what stands in a note of ours; KubeVirt's are empty.
 const mark = "weft-guest\n"
 
-// Run answers on all wires until the context ends, or until one of them cannot be heard any more. It closes the sockets.
+// Run answers on all wires until the context ends, or until one of them cannot be heard any more. It closes the
+// sockets.
 func (c Config) Run(ctx context.Context, wires []Wire) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -150,8 +151,8 @@ func (c Config) started(g model.Guest) (ours bool, err error) {
 	return true, nil
 }
 
-// addrOf is where a packet came from, without the link: the socket is bound to it, and the net package does not know links with
-// numbers above 1<<24, which weft's have, where it runs in another namespace.
+// addrOf is where a packet came from, without the link: the socket is bound to it, and the net package does not know
+// links with numbers above 1<<24, which weft's have, where it runs in another namespace.
 func addrOf(a net.Addr) netip.Addr {
 	switch a := a.(type) {
 	case *net.UDPAddr:

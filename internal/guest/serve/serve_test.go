@@ -36,7 +36,8 @@ func words() model.Guest {
 	return model.Guest{
 		Interface: "default", PodLink: "eth0", Link: "k6t-eth0", LinkMAC: "02:00:00:00:00:00",
 		DHCP4: &model.GuestDHCP4{
-			Address: netip.MustParsePrefix("10.0.2.2/24"), Server: netip.MustParseAddr("10.0.2.1"), Router: netip.MustParseAddr("10.0.2.1"), MTU: 1450,
+			Address: netip.MustParsePrefix("10.0.2.2/24"), Server: netip.MustParseAddr("10.0.2.1"),
+			Router: netip.MustParseAddr("10.0.2.1"), MTU: 1450,
 		},
 		DHCP6: &model.GuestDHCP6{Address: netip.MustParseAddr("fd10:0:2::2")},
 		RA:    &model.GuestRA{Prefix: netip.MustParsePrefix("fd10:0:2::/120"), MTU: 1450},
@@ -48,8 +49,10 @@ func world(t *testing.T) (pod, guest *netns.NS) {
 	t.Helper()
 	pod, guest = nettest.NS(t, "pod"), nettest.NS(t, "guest")
 	for _, line := range []string{
-		"link add k6t-eth0 address 02:00:00:00:00:00 type bridge mcast_snooping 0", "link set k6t-eth0 addrgenmode none", "link set k6t-eth0 up",
-		"addr add 10.0.2.1/24 dev k6t-eth0", "addr add fe80::1/64 dev k6t-eth0 nodad", "addr add fd10:0:2::1/120 dev k6t-eth0 nodad",
+		"link add k6t-eth0 address 02:00:00:00:00:00 type bridge mcast_snooping 0", "link set k6t-eth0 addrgenmode none",
+		"link set k6t-eth0 up",
+		"addr add 10.0.2.1/24 dev k6t-eth0", "addr add fe80::1/64 dev k6t-eth0 nodad",
+		"addr add fd10:0:2::1/120 dev k6t-eth0 nodad",
 		"link add tap type veth peer name eth0 netns " + guest.Path(), "link set tap master k6t-eth0 up",
 	} {
 		nettest.IP(t, pod, line)
@@ -58,7 +61,8 @@ func world(t *testing.T) (pod, guest *netns.NS) {
 	return pod, guest
 }
 
-// served has a guest served in the way that weft-guest does, from sockets that were handed over, and gives what ends it.
+// served has a guest served in the way that weft-guest does, from sockets that were handed over, and gives what ends
+// it.
 func served(t *testing.T, pod *netns.NS, g model.Guest, dir string) (stop func()) {
 	t.Helper()
 	s, err := sockets.Open(pod, g)
@@ -106,7 +110,8 @@ func udp(t *testing.T, guest *netns.NS, network, at string) net.PacketConn {
 	var conn net.PacketConn
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
 		return errors.Join(raw.Control(func(fd uintptr) {
-			err = errors.Join(unix.BindToDevice(int(fd), "eth0"), unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_BROADCAST, 1))
+			err = errors.Join(unix.BindToDevice(int(fd), "eth0"),
+				unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_BROADCAST, 1))
 		}), err)
 	}}
 	err := guest.Do(func() (err error) {
@@ -141,8 +146,8 @@ func exchange(t *testing.T, c net.PacketConn, message []byte, to net.Addr) []byt
 	return nil
 }
 
-// TestGuest: a guest gets addresses of both families, and its kernel a default route, from sockets that were handed over;
-// and again when the server was started anew.
+// TestGuest: a guest gets addresses of both families, and its kernel a default route, from sockets that were handed
+// over; and again when the server was started anew.
 func TestGuest(t *testing.T) {
 	pod, guest := world(t)
 	nettest.Run(t, guest, "ip", "link", "set", "eth0", "addrgenmode", "eui64")
@@ -151,7 +156,8 @@ func TestGuest(t *testing.T) {
 		stop := served(t, pod, words(), dir)
 		nettest.Run(t, guest, "ip", "link", "set", "eth0", "up")
 		c := udp(t, guest, "udp4", ":68")
-		discover, err := dhcpv4.New(dhcpv4.WithHwAddr(net.HardwareAddr{2, 0, 0, 0, 0, 0x77}), dhcpv4.WithMessageType(dhcpv4.MessageTypeDiscover))
+		discover, err := dhcpv4.New(dhcpv4.WithHwAddr(net.HardwareAddr{2, 0, 0, 0, 0, 0x77}),
+			dhcpv4.WithMessageType(dhcpv4.MessageTypeDiscover))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +213,8 @@ func TestStarted(t *testing.T) {
 		return strings.Contains(nettest.Run(t, guest, "ip", "-6", "route", "show", "default"), "via fe80::1 dev eth0")
 	})
 	c := udp(t, guest, "udp4", ":68")
-	discover, err := dhcpv4.New(dhcpv4.WithHwAddr(net.HardwareAddr{2, 0, 0, 0, 0, 0x77}), dhcpv4.WithMessageType(dhcpv4.MessageTypeDiscover))
+	discover, err := dhcpv4.New(dhcpv4.WithHwAddr(net.HardwareAddr{2, 0, 0, 0, 0, 0x77}),
+		dhcpv4.WithMessageType(dhcpv4.MessageTypeDiscover))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sockets opens, in a pod's namespace and with the rights of the node, the sockets by which guests are spoken to.
-// Each is bound to one wire, so that whoever gets it can speak to that guest alone.
+// Package sockets opens, in a pod's namespace and with the rights of the node, the sockets by which guests are spoken
+// to. Each is bound to one wire, so that whoever gets it can speak to that guest alone.
 package sockets
 
 import (
@@ -38,7 +38,8 @@ func Open(pod *netns.NS, g model.Guest) (s serve.Sockets, err error) {
 			name   string
 			open   func(link *net.Interface) (int, error)
 		}{
-			{g.DHCP4 != nil, &s.DHCP4, "dhcp", dhcp4}, {g.DHCP6 != nil, &s.DHCP6, "dhcpv6", dhcp6}, {g.RA != nil, &s.RA, "ra", advertisements},
+			{g.DHCP4 != nil, &s.DHCP4, "dhcp", dhcp4}, {g.DHCP6 != nil, &s.DHCP6, "dhcpv6", dhcp6},
+			{g.RA != nil, &s.RA, "ra", advertisements},
 		} {
 			if !o.wanted {
 				continue
@@ -85,8 +86,8 @@ func set(fd int, options ...option) error {
 	return nil
 }
 
-// dhcp4 is not shared (no SO_REUSEADDR): two servers on one wire would each get half of what a guest says. Servers on other
-// wires of the pod do not meet it.
+// dhcp4 is not shared (no SO_REUSEADDR): two servers on one wire would each get half of what a guest says. Servers on
+// other wires of the pod do not meet it.
 func dhcp4(link *net.Interface) (int, error) {
 	return opened(unix.AF_INET, unix.SOCK_DGRAM, 0, link, func(fd int) error {
 		if err := set(fd, option{unix.SOL_SOCKET, unix.SO_BROADCAST, 1}); err != nil {
@@ -118,7 +119,8 @@ func advertisements(link *net.Interface) (int, error) {
 		if err := unix.SetsockoptICMPv6Filter(fd, unix.IPPROTO_ICMPV6, icmp6Filter, &filter); err != nil {
 			return err
 		}
-		err := set(fd, option{unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1}, option{unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, hopLimit},
+		err := set(fd, option{unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1},
+			option{unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, hopLimit},
 			option{unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, hopLimit}, option{unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_LOOP, 0},
 			option{unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, link.Index})
 		if err != nil {
@@ -129,5 +131,7 @@ func advertisements(link *net.Interface) (int, error) {
 }
 
 func join(fd int, link *net.Interface, group net.IP) error {
-	return unix.SetsockoptIPv6Mreq(fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, &unix.IPv6Mreq{Multiaddr: [16]byte(group), Interface: uint32(link.Index)})
+	return unix.SetsockoptIPv6Mreq(fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, &unix.IPv6Mreq{
+		Multiaddr: [16]byte(group), Interface: uint32(link.Index),
+	})
 }

@@ -46,7 +46,8 @@ type Finding struct {
 	leftover bool
 }
 
-// Leftover reports whether this is a reservation for a pod of another network that is gone: nobody has to be asked about it.
+// Leftover reports whether this is a reservation for a pod of another network that is gone: nobody has to be asked
+// about it.
 func (f Finding) Leftover() bool { return f.leftover }
 
 // Repair does what Fix says.
@@ -59,7 +60,10 @@ func (f Finding) Repair(ctx context.Context, objects store.Objects) error {
 
 // Inspect reads everything and examines it.
 func Inspect(ctx context.Context, objects store.Objects) (Report, error) {
-	p := Report{nodes: map[string]bool{}, pods: podIndex{}, ranges: map[string][]netip.Prefix{}, machines: map[string]model.AddressBlock{}}
+	p := Report{
+		nodes: map[string]bool{}, pods: podIndex{}, ranges: map[string][]netip.Prefix{},
+		machines: map[string]model.AddressBlock{},
+	}
 	raw := map[string]store.Object{}
 	for _, kind := range []store.Kind{store.AddressPools(), store.AddressBlocks(), store.Nodes()} {
 		all, err := objects.List(ctx, kind)
@@ -119,8 +123,12 @@ func note[T any](into *[]T, read func() (T, error)) error {
 	return err
 }
 
-func (p *Report) found(o store.Object, fix func(context.Context, store.Objects) error, how, format string, args ...any) {
-	p.Findings = append(p.Findings, Finding{Object: o.Key.String(), Pool: poolOf(o), Msg: fmt.Sprintf(format, args...), Fix: how, fix: fix})
+func (p *Report) found(
+	o store.Object, fix func(context.Context, store.Objects) error, how, format string, args ...any,
+) {
+	p.Findings = append(p.Findings, Finding{
+		Object: o.Key.String(), Pool: poolOf(o), Msg: fmt.Sprintf(format, args...), Fix: how, fix: fix,
+	})
 }
 
 // poolOf is the pool that an object is about.
@@ -167,7 +175,9 @@ func (p *Report) examinePool(pool model.AddressPool, o store.Object) {
 }
 
 // examineReserved looks at an address that is reserved for a pod of another network, or by another program.
-func (p *Report) examineReserved(o store.Object, r model.ReservedAddress, drop func(context.Context, store.Objects) error) {
+func (p *Report) examineReserved(
+	o store.Object, r model.ReservedAddress, drop func(context.Context, store.Objects) error,
+) {
 	const how = "the reservation goes"
 	switch moving := r.By == model.ByCalico || r.By == model.ByHostLocal; {
 	case r.By == "":
@@ -179,7 +189,10 @@ func (p *Report) examineReserved(o store.Object, r model.ReservedAddress, drop f
 		p.found(o, drop, how, "address %s is reserved for pod %s by %s, and there is no such pod", r.Addr, r.For, r.By)
 		p.Findings[len(p.Findings)-1].leftover = moving
 	case !moving && p.pods.denies(r.For, r.Addr):
-		p.found(o, nil, "", "address %s is reserved for pod %s by %s, and the pod does not say that it has it: take it out of spec.reserved if that is so", r.Addr, r.For, r.By)
+		p.found(
+			o, nil, "",
+			"address %s is reserved for pod %s by %s, and the pod does not say that it has it: take it out of spec.reserved if that is so", r.Addr, r.For, r.By,
+		)
 	}
 }
 
@@ -197,13 +210,18 @@ func (p *Report) examineBlock(overlap *model.AddressBlock, b model.AddressBlock,
 	if other := p.machines[b.Node]; b.Machine != "" && other.Machine == "" {
 		p.machines[b.Node] = b
 	} else if b.Machine != "" && other.Machine != b.Machine {
-		p.found(o, nil, "", "node %q is two machines: block %s is of machine %s, block %s of machine %s", b.Node, b.CIDR, b.Machine, other.CIDR, other.Machine)
+		p.found(o, nil, "", "node %q is two machines: block %s is of machine %s, block %s of machine %s", b.Node, b.CIDR,
+			b.Machine, other.CIDR, other.Machine)
 	}
 	if overlap != nil {
-		p.found(o, nil, "", "block %s of node %q overlaps with block %s of node %q", b.CIDR, b.Node, overlap.CIDR, overlap.Node)
+		p.found(o, nil, "", "block %s of node %q overlaps with block %s of node %q", b.CIDR, b.Node, overlap.CIDR,
+			overlap.Node)
 	}
 	if n := p.pods.on(b.Node); p.gone(b.Node) && n > 0 {
-		p.found(o, nil, "", "block %s belongs to node %q, and there is no such node, but %d pods are on it: delete them first", b.CIDR, b.Node, n)
+		p.found(
+			o, nil, "", "block %s belongs to node %q, and there is no such node, but %d pods are on it: delete them first",
+			b.CIDR, b.Node, n,
+		)
 		return
 	}
 	if p.gone(b.Node) {

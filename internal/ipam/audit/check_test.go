@@ -105,7 +105,8 @@ func TestLookAndFix(t *testing.T) {
 func cluster(t *testing.T, manifests ...string) *dir.Store {
 	t.Helper()
 	path := t.TempDir()
-	if err := os.WriteFile(filepath.Join(path, "all.yaml"), []byte(strings.Join(manifests, "\n---\n")), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(path, "all.yaml"), []byte(strings.Join(manifests, "\n---\n")),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	s, err := dir.Open(path)
@@ -123,12 +124,15 @@ func TestTwoMachines(t *testing.T) {
 	}
 	s := cluster(t,
 		"apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: p}\nspec: {regions: [{cidr: 10.0.0.0/24, blockSize: 28}]}\n",
-		block("10-0-0-0-28", "10.0.0.0/28", "one"), block("10-0-0-16-28", "10.0.0.16/28", "one"), block("10-0-0-32-28", "10.0.0.32/28", "two"))
+		block("10-0-0-0-28", "10.0.0.0/28", "one"), block("10-0-0-16-28", "10.0.0.16/28", "one"),
+		block("10-0-0-32-28", "10.0.0.32/28", "two"))
 	p, err := Inspect(t.Context(), s.Objects())
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{`AddressBlock p-10-0-0-32-28: node "a" is two machines: block 10.0.0.32/28 is of machine two, block 10.0.0.0/28 of machine one; `}
+	want := []string{
+		`AddressBlock p-10-0-0-32-28: node "a" is two machines: block 10.0.0.32/28 is of machine two, block 10.0.0.0/28 of machine one; `,
+	}
 	if d := cmp.Diff(want, said(p)); d != "" {
 		t.Errorf("findings (-want +got):\n%s", d)
 	}

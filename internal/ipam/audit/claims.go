@@ -62,7 +62,9 @@ func (p *Report) poolsOf(cidr netip.Prefix) []string {
 func (p *Report) claimExaminer() func(store.Object) {
 	first := map[netip.Addr]string{}
 	return func(o store.Object) {
-		ofMachine := slices.ContainsFunc(p.Machines, func(m claims.MachinePromise) bool { return m.Claim == o.Key.Namespace+"/"+o.Key.Name })
+		ofMachine := slices.ContainsFunc(p.Machines, func(m claims.MachinePromise) bool {
+			return m.Claim == o.Key.Namespace+"/"+o.Key.Name
+		})
 		in, err := o.AddressClaim()
 		if err != nil {
 			p.Findings = append(p.Findings, Finding{Object: o.Key.String(), Msg: err.Error()})

@@ -128,8 +128,8 @@ metadata: {name: late-10-0-64-32-27}
 spec: {pool: late, cidr: 10.0.64.32/27, node: b, claim: "4"}
 `
 
-// TestLookAtTheCluster: what pods' status says of addresses is compared with pools and blocks of the cluster's network; a pool of
-// another network may have the same addresses.
+// TestLookAtTheCluster: what pods' status says of addresses is compared with pools and blocks of the cluster's network;
+// a pool of another network may have the same addresses.
 func TestLookAtTheCluster(t *testing.T) {
 	s := cluster(t, ofTheCluster)
 	p, err := Inspect(context.Background(), s.Objects())
@@ -161,11 +161,16 @@ func TestLookAtTheCluster(t *testing.T) {
 // TestOverlaps: each block that has addresses of another one is found, as by comparing every two.
 func TestOverlaps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := Report{Pools: []model.AddressPool{{Name: "a", AssignmentMode: model.AssignAutomatic}, {Name: "b", AssignmentMode: model.AssignManual}, {Name: "c"}}}
+		p := Report{
+			Pools: []model.AddressPool{
+				{Name: "a", AssignmentMode: model.AssignAutomatic}, {Name: "b", AssignmentMode: model.AssignManual}, {Name: "c"},
+			},
+		}
 		for range rapid.IntRange(0, 12).Draw(t, "blocks") {
 			addr := netip.AddrFrom4([4]byte{10, 0, 0, rapid.Byte().Draw(t, "addr")})
 			p.Blocks = append(p.Blocks, model.AddressBlock{
-				Pool: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "pool"), CIDR: netip.PrefixFrom(addr, rapid.IntRange(25, 32).Draw(t, "bits")).Masked(),
+				Pool: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "pool"),
+				CIDR: netip.PrefixFrom(addr, rapid.IntRange(25, 32).Draw(t, "bits")).Masked(),
 			})
 		}
 		clash := func(x, y model.AddressBlock) bool {

@@ -32,7 +32,9 @@ func Both(before, after []Filed) []Filed {
 		if i < 0 {
 			continue
 		}
-		b.Entries = slices.DeleteFunc(slices.Clone(b.Entries), func(e FiledAddress) bool { return !slices.Contains(after[i].Entries, e) })
+		b.Entries = slices.DeleteFunc(slices.Clone(b.Entries), func(e FiledAddress) bool {
+			return !slices.Contains(after[i].Entries, e)
+		})
 		out = append(out, b)
 	}
 	return out
@@ -52,13 +54,16 @@ func (p *Report) compareFiled(l Local) {
 			has[e.Addr] = true
 			key := model.AttachmentKey{Network: f.Network, ContainerID: e.ContainerID, IfName: e.IfName}
 			if !ledger[key] && (e.IfName != "" || !containers[e.ContainerID]) {
-				p.local("address %s is reserved in %s for %s, and the ledger has no such attachment: a GC of network %q frees it", e.Addr, f.Dir, name(key), f.Network)
+				p.local("address %s is reserved in %s for %s, and the ledger has no such attachment: a GC of network %q frees it",
+					e.Addr, f.Dir, name(key), f.Network)
 			}
 		}
 		for _, r := range l.Ledger {
 			for _, a := range r.Addrs {
 				if r.Done && r.Old && r.Filed == f.Dir && !has[a] {
-					p.local("address %s is in the ledger for %s, and %s does not have it: it may be given to somebody else, make the pod anew", a, name(r.AttachmentKey), f.Dir)
+					p.local(
+						"address %s is in the ledger for %s, and %s does not have it: it may be given to somebody else, make the pod anew", a, name(r.AttachmentKey), f.Dir,
+					)
 				}
 			}
 		}

@@ -64,11 +64,13 @@ type target struct {
 
 // largest orders targets by the size of their networks.
 func largest(a, b target) int {
-	return cmp.Or(a.network.Bits()-b.network.Bits(), a.network.Addr().Compare(b.network.Addr()), strings.Compare(a.pool, b.pool))
+	return cmp.Or(a.network.Bits()-b.network.Bits(), a.network.Addr().Compare(b.network.Addr()),
+		strings.Compare(a.pool, b.pool))
 }
 
-// PlanImport says what there is to import from whereabouts. Everything is read before; an object that cannot be understood
-// stops it. readFile reads whereabouts' flat file, where that is on this machine; nil means that there is none.
+// PlanImport says what there is to import from whereabouts. Everything is read before; an object that cannot be
+// understood stops it. readFile reads whereabouts' flat file, where that is on this machine; nil means that there is
+// none.
 func PlanImport(ctx context.Context, objects store.Objects, readFile func(string) ([]byte, error)) (Import, error) {
 	im := importer{
 		pools: map[string]*PoolImport{}, pods: podIndex{}, sizes: map[target]int{}, placed: map[netip.Addr]bool{},
@@ -100,7 +102,9 @@ func PlanImport(ctx context.Context, objects store.Objects, readFile func(string
 
 // read learns of pools, blocks, networks and pods.
 func (im *importer) read(ctx context.Context, objects store.Objects, readFile func(string) ([]byte, error)) error {
-	for _, kind := range []store.Kind{store.AddressPools(), store.AddressBlocks(), store.NetworkAttachments(), store.Pods()} {
+	for _, kind := range []store.Kind{
+		store.AddressPools(), store.AddressBlocks(), store.NetworkAttachments(), store.Pods(),
+	} {
 		all, err := store.Bounded(ctx, func(ctx context.Context) ([]store.Object, error) { return objects.List(ctx, kind) })
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return store.Unreachable("list of "+kind.Resource, err)
@@ -127,8 +131,8 @@ func (im *importer) read(ctx context.Context, objects store.Objects, readFile fu
 	return nil
 }
 
-// network notes the ranges of a network. What is wrong with it is told to who asks for it; here it may be that its range is in a
-// file that this machine does not have.
+// network notes the ranges of a network. What is wrong with it is told to who asks for it; here it may be that its
+// range is in a file that this machine does not have.
 func (im *importer) network(readFile func(string) ([]byte, error), o store.Object) {
 	n, err := o.NetworkAttachment()
 	if err != nil {
@@ -176,12 +180,13 @@ func (im *importer) homelessLeft() {
 	}
 }
 
-// targets are the networks that an address belongs to, with how many of their addresses are for use: those of the networks
-// that there are, or else what whereabouts itself says.
+// targets are the networks that an address belongs to, with how many of their addresses are for use: those of the
+// networks that there are, or else what whereabouts itself says.
 func (im *importer) targets(g whereabouts.Allocation) map[target]int {
 	out := map[target]int{}
 	for _, r := range im.ranges {
-		if t := (target{r.Pool, r.CIDR}); r.CIDR.Contains(g.Addr) && g.MaybeOf(r.NetworkName) && (out[t] == 0 || r.Addresses < out[t]) {
+		if t := (target{r.Pool, r.CIDR}); r.CIDR.Contains(g.Addr) && g.MaybeOf(r.NetworkName) &&
+			(out[t] == 0 || r.Addresses < out[t]) {
 			out[t] = r.Addresses
 		}
 	}
@@ -232,7 +237,8 @@ func (im *importer) reserve(p *PoolImport, g whereabouts.Allocation) {
 	}
 	for _, b := range im.blocks {
 		if b.Pool == p.Pool && b.CIDR.Contains(g.Addr) {
-			im.doubt("%s: address %s is in block %s, which node %s claimed before: weft may have given it", g.From, g.Addr, b.CIDR, b.Node)
+			im.doubt("%s: address %s is in block %s, which node %s claimed before: weft may have given it", g.From, g.Addr,
+				b.CIDR, b.Node)
 		}
 	}
 	p.Reserved = append(p.Reserved, g.ReservedAddress)
@@ -274,9 +280,11 @@ func (im Import) Apply(ctx context.Context, objects store.Objects) error {
 		})
 		switch {
 		case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrConflict):
-			return model.Faultf(model.CodeTryAgain, "run it again: it goes on where it stopped", "pool %q was changed meanwhile: %w", p.Pool, err)
+			return model.Faultf(model.CodeTryAgain, "run it again: it goes on where it stopped",
+				"pool %q was changed meanwhile: %w", p.Pool, err)
 		case errors.Is(err, store.ErrNotFound):
-			return model.Faultf(model.CodeNotAvailable, "install the definitions of deploy/crds first", "pool %q cannot be written: %w", p.Pool, err)
+			return model.Faultf(model.CodeNotAvailable, "install the definitions of deploy/crds first",
+				"pool %q cannot be written: %w", p.Pool, err)
 		case err != nil:
 			return fmt.Errorf("pool %q: %w", p.Pool, err)
 		}

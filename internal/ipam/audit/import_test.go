@@ -28,10 +28,12 @@ import (
 // whereaboutsLeft are whereabouts' objects and what stands around them, in the form that v0.9.4 writes.
 func whereaboutsLeft() []string {
 	status := func(ips string) string {
-		return `"annotations":{"k8s.v1.cni.cncf.io/network-status":"[{\"name\":\"lan\",\"interface\":\"net1\",\"ips\":[` + ips + `]}]"}`
+		return `"annotations":{"k8s.v1.cni.cncf.io/network-status":"[{\"name\":\"lan\",\"interface\":\"net1\",\"ips\":[` +
+			ips + `]}]"}`
 	}
 	pool := func(name, within, allocations string) string {
-		return `{"apiVersion":"whereabouts.cni.cncf.io/v1alpha1","kind":"IPPool","metadata":{"name":"` + name + `","namespace":"default"},
+		return `{"apiVersion":"whereabouts.cni.cncf.io/v1alpha1","kind":"IPPool","metadata":{"name":"` + name +
+			`","namespace":"default"},
 			"spec":{"range":"` + within + `","allocations":{` + allocations + `}}}`
 	}
 	given := func(offset, id, pod string) string {
@@ -42,19 +44,23 @@ func whereaboutsLeft() []string {
 			"spec":{"containerid":"c9","podref":"shop/` + pod + `","ifname":"net1"}}`
 	}
 	pod := func(name, more string) string {
-		return `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"` + name + `","namespace":"shop"` + more + `},"spec":{"nodeName":"a","containers":[{"name":"c","image":"i"}]}}`
+		return `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"` + name + `","namespace":"shop"` + more +
+			`},"spec":{"nodeName":"a","containers":[{"name":"c","image":"i"}]}}`
 	}
 	return []string{
 		`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"}}`,
 		`{"apiVersion":"k8s.cni.cncf.io/v1","kind":"NetworkAttachmentDefinition","metadata":{"name":"lan","namespace":"shop"},
 			"spec":{"config":"{\"cniVersion\":\"1.0.0\",\"type\":\"macvlan\",\"ipam\":{\"type\":\"whereabouts\",\"range\":\"10.1.0.0/24\",\"range_start\":\"10.1.0.1\",\"range_end\":\"10.1.0.20\"}}"}}`,
-		pod("web-0", `,`+status(`\"10.1.0.1\"`)), pod("web-1", ``), pod("web-2", `,`+status(`\"10.1.0.7\",\"10.1.0.3\"`)), pod("web-3", ``),
-		pool("10.1.0.0-24", "10.1.0.0/24", given("1", "c1", "web-0")+","+given("2", "c2", "gone")+","+given("3", "c3", "web-1")+","+given("4", "c4", "web-2")),
+		pod("web-0", `,`+status(`\"10.1.0.1\"`)), pod("web-1", ``), pod("web-2", `,`+status(`\"10.1.0.7\",\"10.1.0.3\"`)),
+		pod("web-3", ``),
+		pool("10.1.0.0-24", "10.1.0.0/24", given("1", "c1", "web-0")+","+given("2", "c2", "gone")+","+
+			given("3", "c3", "web-1")+","+given("4", "c4", "web-2")),
 		pool("blue-10.1.0.0-24", "10.1.0.0/24", given("1", "c5", "web-3")),
 		pool("fd00-1---64", "fd00:1::/64", given("4294967297", "c6", "web-3")),
 		pool("10.2.0.0-26-a", "10.2.0.0/26", given("5", "c7", "web-3")),
 		`{"apiVersion":"whereabouts.cni.cncf.io/v1alpha1","kind":"NodeSlicePool","metadata":{"name":"sliced","namespace":"default"},"spec":{"range":"10.2.0.0/20","sliceSize":"/26"}}`,
-		overlap("10.1.0.1", "web-0"), overlap("10.1.0.9", "web-3"), overlap("blue-10.1.0.8", "web-3"), overlap("fd00-1--5", "web-3"), overlap("10.9.9.9", "web-3"),
+		overlap("10.1.0.1", "web-0"), overlap("10.1.0.9", "web-3"), overlap("blue-10.1.0.8", "web-3"),
+		overlap("fd00-1--5", "web-3"), overlap("10.9.9.9", "web-3"),
 	}
 }
 
@@ -114,7 +120,8 @@ func importAll(t *testing.T, objects store.Objects) {
 	if err := plan.Apply(ctx, objects); err != nil {
 		t.Fatal(err)
 	}
-	if err := plan.Apply(ctx, objects); err == nil || !strings.Contains(err.Error(), `pool "whereabouts" was changed meanwhile`) {
+	if err := plan.Apply(ctx, objects); err == nil ||
+		!strings.Contains(err.Error(), `pool "whereabouts" was changed meanwhile`) {
 		t.Errorf("an old plan: %v", err)
 	}
 	again, err := PlanImport(ctx, objects, nil)
@@ -137,7 +144,8 @@ func TestImportPlan(t *testing.T) {
 	s := cluster(t, whereaboutsLeft()...)
 	importAll(t, s.Objects())
 	engine, err := blocks.Open(blocks.Config{
-		Objects: s.Objects(), Node: "a", Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After, Random: rand.New(rand.NewSource(1)),
+		Objects: s.Objects(), Node: "a", Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Now: time.Now,
+		After: time.After, Random: rand.New(rand.NewSource(1)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -160,16 +168,28 @@ func TestImportPlan(t *testing.T) {
 // TestImportRefuses: what cannot be understood stops the import before anything is written.
 func TestImportRefuses(t *testing.T) {
 	object := func(kind, name, spec string) string {
-		return `{"apiVersion":"whereabouts.cni.cncf.io/v1alpha1","kind":"` + kind + `","metadata":{"name":"` + name + `","namespace":"n"},"spec":` + spec + `}`
+		return `{"apiVersion":"whereabouts.cni.cncf.io/v1alpha1","kind":"` + kind + `","metadata":{"name":"` + name +
+			`","namespace":"n"},"spec":` + spec + `}`
 	}
 	good := object("IPPool", "10.0.0.0-24", `{"range":"10.0.0.0/24","allocations":{"1":{"id":"c","podref":"n/p"}}}`)
 	for bad, want := range map[string]string{
-		object("IPPool", "x", `{"range":"10.0.0.0","allocations":{}}`):                                                      `IPPool n/x: spec.range "10.0.0.0" is no prefix`,
-		object("IPPool", "x", `{"range":"10.0.0.0/24","allocations":{"256":{"id":"c"}}}`):                                   `IPPool n/x: spec.allocations: "256" is no offset in 10.0.0.0/24`,
-		object("IPPool", "x", `{"range":"10.0.0.0/24","allocations":{"-1":{"id":"c"}}}`):                                    `IPPool n/x: spec.allocations: "-1" is no offset in 10.0.0.0/24`,
-		object("IPPool", "x", `{"range":5}`):                                                                                `IPPool n/x: json: cannot unmarshal number`,
-		object("OverlappingRangeIPReservation", "blue-printer", `{"podref":"n/p"}`):                                         `metadata.name "blue-printer" has no address`,
-		object("NodeSlicePool", "s", `{"range":"everything","sliceSize":"/26"}`):                                            `NodeSlicePool n/s: spec.range "everything" is no prefix`,
+		object(
+			"IPPool", "x", `{"range":"10.0.0.0","allocations":{}}`,
+		): `IPPool n/x: spec.range "10.0.0.0" is no prefix`,
+		object(
+			"IPPool", "x", `{"range":"10.0.0.0/24","allocations":{"256":{"id":"c"}}}`,
+		): `IPPool n/x: spec.allocations: "256" is no offset in 10.0.0.0/24`,
+		object(
+			"IPPool", "x", `{"range":"10.0.0.0/24","allocations":{"-1":{"id":"c"}}}`,
+		): `IPPool n/x: spec.allocations: "-1" is no offset in 10.0.0.0/24`,
+		object(
+			"IPPool", "x", `{"range":5}`,
+		): `IPPool n/x: json: cannot unmarshal number`,
+		object("OverlappingRangeIPReservation", "blue-printer",
+			`{"podref":"n/p"}`): `metadata.name "blue-printer" has no address`,
+		object(
+			"NodeSlicePool", "s", `{"range":"everything","sliceSize":"/26"}`,
+		): `NodeSlicePool n/s: spec.range "everything" is no prefix`,
 		`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"name":"p"},"spec":{"regions":[{"cidr":"x"}]}}`: `spec.regions[0].cidr "x"`,
 	} {
 		s := cluster(t, good, bad)
@@ -192,12 +212,15 @@ func TestImportOnKubernetes(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Define(crd)
-	define(s, "k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition", "network-attachment-definitions", `{"config":{"type":"string"}}`)
-	define(s, "whereabouts.cni.cncf.io", "v1alpha1", "IPPool", "ippools", `{"range":{"type":"string"},"allocations":{"type":"object","additionalProperties":{"type":"object",
+	define(s, "k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition", "network-attachment-definitions",
+		`{"config":{"type":"string"}}`)
+	define(s, "whereabouts.cni.cncf.io", "v1alpha1", "IPPool", "ippools",
+		`{"range":{"type":"string"},"allocations":{"type":"object","additionalProperties":{"type":"object",
 		"required":["id","podref"],"properties":{"id":{"type":"string"},"podref":{"type":"string"},"ifname":{"type":"string"}}}}}`, "range", "allocations")
 	define(s, "whereabouts.cni.cncf.io", "v1alpha1", "OverlappingRangeIPReservation", "overlappingrangeipreservations",
 		`{"containerid":{"type":"string"},"podref":{"type":"string"},"ifname":{"type":"string"}}`, "podref")
-	define(s, "whereabouts.cni.cncf.io", "v1alpha1", "NodeSlicePool", "nodeslicepools", `{"range":{"type":"string"},"sliceSize":{"type":"string"}}`, "range", "sliceSize")
+	define(s, "whereabouts.cni.cncf.io", "v1alpha1", "NodeSlicePool", "nodeslicepools",
+		`{"range":{"type":"string"},"sliceSize":{"type":"string"}}`, "range", "sliceSize")
 	k, err := kube.Open(kube.Config{
 		Access: kube.Access{Kubeconfig: s.Kubeconfig(s.URL, ""), Getenv: os.Getenv}, Node: "a", Agent: "weft-test",
 		Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
@@ -212,7 +235,8 @@ func TestImportOnKubernetes(t *testing.T) {
 			t.Fatal(err)
 		}
 		kind := map[string]store.Kind{
-			"Namespace": {Version: "v1", Kind: "Namespace", Resource: "namespaces"}, "Pod": store.Pods(), "IPPool": store.WhereaboutsPools(),
+			"Namespace": {Version: "v1", Kind: "Namespace", Resource: "namespaces"}, "Pod": store.Pods(),
+			"IPPool":        store.WhereaboutsPools(),
 			"NodeSlicePool": store.WhereaboutsSlices(), "OverlappingRangeIPReservation": store.WhereaboutsReservations(),
 			"NetworkAttachmentDefinition": store.NetworkAttachments(),
 		}[o.Key.Kind]

@@ -38,8 +38,8 @@ func (p *Report) learnPromises(ctx context.Context, objects store.Objects) error
 	return nil
 }
 
-// ReleaseMachine takes the promises to a virtual machine, "namespace/name", back, and says which. Of a machine that runs the addresses
-// stay with its pod until that goes.
+// ReleaseMachine takes the promises to a virtual machine, "namespace/name", back, and says which. Of a machine that
+// runs the addresses stay with its pod until that goes.
 func ReleaseMachine(ctx context.Context, objects store.Objects, machine string) ([]string, error) {
 	all, err := objects.List(ctx, store.AddressClaims())
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -51,7 +51,8 @@ func ReleaseMachine(ctx context.Context, objects store.Objects, machine string) 
 		if !is || m.Machine != machine {
 			continue
 		}
-		if err := objects.Delete(ctx, store.AddressClaims(), o.Key, o.Version); err != nil && !errors.Is(err, store.ErrNotFound) {
+		if err := objects.Delete(ctx, store.AddressClaims(), o.Key, o.Version); err != nil &&
+			!errors.Is(err, store.ErrNotFound) {
 			return done, fmt.Errorf("%s: %w", o.Key, err)
 		}
 		var words []string
@@ -61,7 +62,8 @@ func ReleaseMachine(ctx context.Context, objects store.Objects, machine string) 
 		done = append(done, o.Key.String()+": "+strings.Join(words, ", "))
 	}
 	if len(done) == 0 {
-		return nil, model.Faultf(model.CodeInvalidConf, "see the machines in `weft ipam show`", "nothing is promised to virtual machine %s", machine)
+		return nil, model.Faultf(model.CodeInvalidConf, "see the machines in `weft ipam show`",
+			"nothing is promised to virtual machine %s", machine)
 	}
 	return done, nil
 }

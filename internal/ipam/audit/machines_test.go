@@ -14,8 +14,8 @@ func is(t *testing.T, what, got, want string) {
 	}
 }
 
-// TestCheckMachines: what is promised to machines is shown, whatever network it is for; an address that a node which is gone had for one is
-// left to the machine; and an operator takes promises back.
+// TestCheckMachines: what is promised to machines is shown, whatever network it is for; an address that a node which is
+// gone had for one is left to the machine; and an operator takes promises back.
 func TestCheckMachines(t *testing.T) {
 	s := cluster(t,
 		"apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: four}\nspec: {assignmentMode: Automatic, regions: [{cidr: 10.1.0.0/27, blockSize: 29}]}\n",
@@ -37,7 +37,8 @@ func TestCheckMachines(t *testing.T) {
 		found = append(found, f.Msg)
 	}
 	is(t, "findings", strings.Join(found, "; "), `address 10.1.0.2 was ceded to node "gone", and there is no such node`)
-	if len(p.Machines) != 2 || p.Machines[0].Machine != "shop/db" || p.Machines[0].Addrs[0].String() != "10.1.0.1" || p.Machines[1].Network != "lan" {
+	if len(p.Machines) != 2 || p.Machines[0].Machine != "shop/db" || p.Machines[0].Addrs[0].String() != "10.1.0.1" ||
+		p.Machines[1].Network != "lan" {
 		t.Errorf("machines: %+v", p.Machines)
 	}
 	done, err := ReleaseMachine(t.Context(), s.Objects(), "shop/db")
@@ -46,7 +47,8 @@ func TestCheckMachines(t *testing.T) {
 		t.Error(err)
 	}
 	_, err = ReleaseMachine(t.Context(), s.Objects(), "shop/db")
-	if err == nil || err.Error() != "nothing is promised to virtual machine shop/db (see the machines in `weft ipam show`)" {
+	if err == nil ||
+		err.Error() != "nothing is promised to virtual machine shop/db (see the machines in `weft ipam show`)" {
 		t.Errorf("once more: %v", err)
 	}
 }

@@ -47,8 +47,8 @@ type Local struct {
 	Gone []string
 }
 
-// Compare adds to the findings what does not agree between this node's memory, its ledger, the kernel, and the pods that there
-// are. None of it is repaired from here: the agent does that, or a pod has to be made anew.
+// Compare adds to the findings what does not agree between this node's memory, its ledger, the kernel, and the pods
+// that there are. None of it is repaired from here: the agent does that, or a pod has to be made anew.
 func (p *Report) Compare(l Local) {
 	ledger := map[model.AttachmentKey]bool{}
 	for _, r := range l.Ledger {
@@ -61,7 +61,8 @@ func (p *Report) Compare(l Local) {
 			continue // the node's own end of a tunnel
 		}
 		if h.AttachmentKey != (model.AttachmentKey{}) && !ledger[h.AttachmentKey] {
-			p.local("address %s of pool %q is held for %s, and the ledger has no such attachment: restart the agent, pods stay", h.Addr, h.Pool, name(h.AttachmentKey))
+			p.local("address %s of pool %q is held for %s, and the ledger has no such attachment: restart the agent, pods stay",
+				h.Addr, h.Pool, name(h.AttachmentKey))
 		}
 	}
 	owner := map[netip.Addr]string{}
@@ -77,7 +78,9 @@ func (p *Report) Compare(l Local) {
 	}
 	for _, s := range l.Kernel {
 		if l.contains(s.Addr) && !held[s.Addr] && !known[s] {
-			p.local("address %s is on %s in %s, and this node may give it to somebody else: end what lives there, or reserve it in the pool", s.Addr, s.IfName, s.Netns)
+			p.local(
+				"address %s is on %s in %s, and this node may give it to somebody else: end what lives there, or reserve it in the pool", s.Addr, s.IfName, s.Netns,
+			)
 		}
 	}
 }
@@ -88,7 +91,10 @@ func (p *Report) compareRecord(l Local, r Recorded, held map[netip.Addr]bool, ow
 		return
 	}
 	if r.Old && p.pods.gone(r.Pod) {
-		p.local("%s is of pod %s, and there is no such pod: the agent takes it away when the runtime does not list its sandbox", name(r.AttachmentKey), r.Pod)
+		p.local(
+			"%s is of pod %s, and there is no such pod: the agent takes it away when the runtime does not list its sandbox",
+			name(r.AttachmentKey), r.Pod,
+		)
 	}
 	gone := slices.Contains(l.Gone, r.Netns)
 	for _, a := range r.Addrs {
@@ -99,12 +105,15 @@ func (p *Report) compareRecord(l Local, r Recorded, held map[netip.Addr]bool, ow
 		case owner[a] != "":
 			p.local("address %s is in the ledger for %s and for %s: delete one of the pods", a, owner[a], name(r.AttachmentKey))
 		case !held[a]:
-			p.local("address %s is in the ledger for %s, and may be given to somebody else: restart the agent, pods stay", a, name(r.AttachmentKey))
+			p.local("address %s is in the ledger for %s, and may be given to somebody else: restart the agent, pods stay", a,
+				name(r.AttachmentKey))
 		}
 		owner[a] = name(r.AttachmentKey)
 		switch {
 		case gone:
-			p.local("address %s is held for %s, whose namespace %s is gone: the agent takes it away when the runtime does not list its sandbox", a, name(r.AttachmentKey), r.Netns)
+			p.local(
+				"address %s is held for %s, whose namespace %s is gone: the agent takes it away when the runtime does not list its sandbox", a, name(r.AttachmentKey), r.Netns,
+			)
 		case r.Netns != "" && !slices.Contains(l.Kernel, Seen{r.Netns, r.IfName, a}):
 			p.local("address %s is held for %s, which does not have it: delete the pod", a, name(r.AttachmentKey))
 		}
@@ -124,8 +133,8 @@ func name(k model.AttachmentKey) string {
 	return "interface " + k.IfName + " of container " + k.ContainerID
 }
 
-// examinePods compares the addresses that pods say they have with pools and blocks. An address that is in two pools may belong
-// to either, and says nothing.
+// examinePods compares the addresses that pods say they have with pools and blocks. An address that is in two pools may
+// belong to either, and says nothing.
 func (p *Report) examinePods() {
 	first := map[netip.Addr]string{}
 	find := p.places()
@@ -150,7 +159,8 @@ func (p *Report) examinePods() {
 			case b == nil:
 				say("it says that it has address %s of pool %q, which is in no node's block: make the pod anew", a, pool.Name)
 			case b.Node != one.node && !strings.HasPrefix(b.Ceded[a], one.node+"/"):
-				say("it is on node %q and says that it has address %s, which is in block %s of node %q: make the pod anew", one.node, a, b.CIDR, b.Node)
+				say("it is on node %q and says that it has address %s, which is in block %s of node %q: make the pod anew",
+					one.node, a, b.CIDR, b.Node)
 			}
 		}
 	}

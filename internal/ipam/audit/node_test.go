@@ -128,10 +128,13 @@ func TestLeaksOfANode(t *testing.T) {
 		return Local{
 			Allocations: Allocations{Allocations: blocks.Allocations{
 				Node: "a", Blocks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/28")},
-				Held: []blocks.HeldAddress{{Pool: "p", Addr: a("10.0.0.1"), AttachmentKey: key("one")}, {Pool: "p", Addr: a("10.0.0.2"), Claim: "shop/db"}},
+				Held: []blocks.HeldAddress{
+					{Pool: "p", Addr: a("10.0.0.1"), AttachmentKey: key("one")}, {Pool: "p", Addr: a("10.0.0.2"), Claim: "shop/db"},
+				},
 			}},
 			Ledger: []Recorded{
-				recorded("one", "shop/web-0", a("10.0.0.1")), recorded("theirs", "shop/web-0", a("192.168.0.1")), {AttachmentKey: key("begun"), Netns: "/run/netns/begun"},
+				recorded("one", "shop/web-0", a("10.0.0.1")), recorded("theirs", "shop/web-0", a("192.168.0.1")),
+				{AttachmentKey: key("begun"), Netns: "/run/netns/begun"},
 			},
 			Kernel: []Seen{{"/run/netns/one", "net1", a("10.0.0.1")}, {"/run/netns/one", "lo", a("127.0.0.1")}},
 		}
@@ -144,17 +147,48 @@ func TestLeaksOfANode(t *testing.T) {
 		"nothing": {func(*Local) {}, nil},
 		"held, and not recorded": {func(l *Local) {
 			l.Held = append(l.Held, blocks.HeldAddress{Pool: "p", Addr: a("10.0.0.3"), AttachmentKey: key("lost")})
-		}, []string{`this node: address 10.0.0.3 of pool "p" is held for interface net1 of container lost, and the ledger has no such attachment: restart the agent, pods stay; `}},
-		"recorded, and not held": {func(l *Local) { l.Held = nil }, []string{`this node: address 10.0.0.1 is in the ledger for ` + one + `, and may be given to somebody else: restart the agent, pods stay; `}},
+		}, []string{
+			`this node: address 10.0.0.3 of pool "p" is held for interface net1 of container lost, and the ledger has no such attachment: restart the agent, pods stay; `,
+		}},
+		"recorded, and not held": {
+			func(l *Local) { l.Held = nil }, []string{
+				`this node: address 10.0.0.1 is in the ledger for ` + one +
+					`, and may be given to somebody else: restart the agent, pods stay; `,
+			},
+		},
 		"recorded twice": {func(l *Local) {
 			l.Ledger = append(l.Ledger, recorded("two", "shop/web-0", a("10.0.0.1")))
 			l.Kernel = append(l.Kernel, Seen{"/run/netns/two", "net1", a("10.0.0.1")})
-		}, []string{`this node: address 10.0.0.1 is in the ledger for ` + one + ` and for interface net1 of container two: delete one of the pods; `}},
-		"no such pod":         {func(l *Local) { l.Ledger[0].Pod = "shop/gone" }, []string{`this node: ` + one + ` is of pod shop/gone, and there is no such pod: the agent takes it away when the runtime does not list its sandbox; `}},
+		}, []string{
+			`this node: address 10.0.0.1 is in the ledger for ` + one +
+				` and for interface net1 of container two: delete one of the pods; `,
+		}},
+		"no such pod": {
+			func(l *Local) { l.Ledger[0].Pod = "shop/gone" },
+			[]string{
+				`this node: ` + one +
+					` is of pod shop/gone, and there is no such pod: the agent takes it away when the runtime does not list its sandbox; `,
+			},
+		},
 		"a pod not yet known": {func(l *Local) { l.Ledger[0].Pod, l.Ledger[0].Old = "shop/new", false }, nil},
-		"namespace gone":      {func(l *Local) { l.Gone, l.Kernel = []string{"/run/netns/one"}, nil }, []string{`this node: address 10.0.0.1 is held for ` + one + `, whose namespace /run/netns/one is gone: the agent takes it away when the runtime does not list its sandbox; `}},
-		"address taken away":  {func(l *Local) { l.Kernel = nil }, []string{`this node: address 10.0.0.1 is held for ` + one + `, which does not have it: delete the pod; `}},
-		"nobody's address":    {func(l *Local) { l.Kernel = append(l.Kernel, Seen{"/run/netns/x", "eth9", a("10.0.0.7")}) }, []string{`this node: address 10.0.0.7 is on eth9 in /run/netns/x, and this node may give it to somebody else: end what lives there, or reserve it in the pool; `}},
+		"namespace gone": {
+			func(l *Local) { l.Gone, l.Kernel = []string{"/run/netns/one"}, nil },
+			[]string{
+				`this node: address 10.0.0.1 is held for ` + one +
+					`, whose namespace /run/netns/one is gone: the agent takes it away when the runtime does not list its sandbox; `,
+			},
+		},
+		"address taken away": {
+			func(l *Local) { l.Kernel = nil }, []string{
+				`this node: address 10.0.0.1 is held for ` + one + `, which does not have it: delete the pod; `,
+			},
+		},
+		"nobody's address": {
+			func(l *Local) { l.Kernel = append(l.Kernel, Seen{"/run/netns/x", "eth9", a("10.0.0.7")}) },
+			[]string{
+				`this node: address 10.0.0.7 is on eth9 in /run/netns/x, and this node may give it to somebody else: end what lives there, or reserve it in the pool; `,
+			},
+		},
 	} {
 		p := Report{pods: podIndex{"shop/web-0": podInfo{}}}
 		l := good()

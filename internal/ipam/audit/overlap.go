@@ -13,15 +13,17 @@ import (
 
 // pool is the pool of that name, nil when there is none.
 func (p *Report) pool(name string) *model.AddressPool {
-	i, found := slices.BinarySearchFunc(p.Pools, name, func(pool model.AddressPool, name string) int { return cmp.Compare(pool.Name, name) })
+	i, found := slices.BinarySearchFunc(p.Pools, name, func(pool model.AddressPool, name string) int {
+		return cmp.Compare(pool.Name, name)
+	})
 	if !found {
 		return nil
 	}
 	return &p.Pools[i]
 }
 
-// overlaps are, by the place of a block, another block that has all of its addresses: of the same pool, or both of the cluster's
-// network. Prefixes that overlap contain each other, so that those which contain a block are a stack.
+// overlaps are, by the place of a block, another block that has all of its addresses: of the same pool, or both of the
+// cluster's network. Prefixes that overlap contain each other, so that those which contain a block are a stack.
 func (p *Report) overlaps() map[int]*model.AddressBlock {
 	order := make([]int, len(p.Blocks))
 	for i := range order {

@@ -94,8 +94,8 @@ func (p podIndex) denies(ref string, a netip.Addr) bool {
 	return one.told && !slices.Contains(one.addrs, a)
 }
 
-// moved reports whether the pod of that name has addresses in the cluster's network, and not this one: what had it is gone, and
-// another pod has its name.
+// moved reports whether the pod of that name has addresses in the cluster's network, and not this one: what had it is
+// gone, and another pod has its name.
 func (p podIndex) moved(ref string, a netip.Addr) bool {
 	one := p[ref]
 	return len(one.ips) > 0 && !slices.Contains(one.ips, a)

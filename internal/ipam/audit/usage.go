@@ -18,8 +18,8 @@ type Usage struct {
 	// Node is whose the block or the range is.
 	Node string        `json:"node,omitempty"`
 	CIDR *netip.Prefix `json:"cidr,omitempty"` // of blocks and ranges
-	// Total are all addresses that can be given, Used those that a pod, a claim or a reservation has. Free is the rest, less what is
-	// excluded.
+	// Total are all addresses that can be given, Used those that a pod, a claim or a reservation has. Free is the rest,
+	// less what is excluded.
 	Total *big.Int `json:"total"`
 	Used  int      `json:"used"`
 	Free  *big.Int `json:"free"`
@@ -53,7 +53,8 @@ func (p *Report) Usage(nodes ...Local) Usages {
 		if found := p.pool(b.Pool); found != nil {
 			pool = *found
 		}
-		u.Blocks = append(u.Blocks, usageOf(Usage{Pool: b.Pool, Node: b.Node, CIDR: &b.CIDR}, []netip.Prefix{b.CIDR}, pool, taken))
+		u.Blocks = append(u.Blocks,
+			usageOf(Usage{Pool: b.Pool, Node: b.Node, CIDR: &b.CIDR}, []netip.Prefix{b.CIDR}, pool, taken))
 	}
 	if ofPool {
 		return u

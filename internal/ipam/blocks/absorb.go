@@ -11,8 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// absorb makes addresses a part of their block again that were ceded to the node that has the block now: it took the block
-// over from the node that ceded them. What is held of them stays held. The caller has the pool's turn.
+// absorb makes addresses a part of their block again that were ceded to the node that has the block now: it took the
+// block over from the node that ceded them. What is held of them stays held. The caller has the pool's turn.
 func (rt *returner) absorb(ctx context.Context, p *pool) error {
 	for _, b := range rt.mem.ownBlocks(p) {
 		own := rt.cededToSelf(p, b)

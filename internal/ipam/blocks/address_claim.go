@@ -53,10 +53,13 @@ func (ac *addressClaims) readClaim(ctx context.Context, name string) (addressCla
 func (ac *addressClaims) lookClaim(ctx context.Context, name string) (addressClaim, error) {
 	c := addressClaim{id: claims.OfAddressClaim + name}
 	if ac.cfg.Objects == nil {
-		return c, model.Faultf(model.CodeNotAvailable, "start the agent with a store, or with a cluster", "%s: this agent has no store", c.id)
+		return c, model.Faultf(model.CodeNotAvailable, "start the agent with a store, or with a cluster",
+			"%s: this agent has no store", c.id)
 	}
 	kind, key := claims.Place(c.id)
-	o, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) { return ac.cfg.Objects.Get(ctx, kind, key) })
+	o, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+		return ac.cfg.Objects.Get(ctx, kind, key)
+	})
 	if errors.Is(err, store.ErrNotFound) {
 		return c, err
 	}
@@ -105,7 +108,8 @@ func (ac *addressClaims) writeClaim(ctx context.Context, c addressClaim, ips []m
 		return err
 	}
 	if a, lies := ac.requests.lies(c); lies {
-		return model.Faultf(model.CodeTryAgain, "somebody has written it there: delete the claim, and weft makes it anew where it is a machine's",
+		return model.Faultf(model.CodeTryAgain,
+			"somebody has written it there: delete the claim, and weft makes it anew where it is a machine's",
 			"%s names address %s, which this node has and has not given to it", c.id, a)
 	}
 	next, err := c.object.Edited(store.WithClaimStatus(words, ac.cfg.Node))
@@ -153,7 +157,8 @@ func (ac *addressClaims) claimFor(ctx context.Context, ask ipam.Ask) (addressCla
 func (ac *addressClaims) readIPAMClaim(ctx context.Context, claim string) (addressClaim, error) {
 	c := addressClaim{id: claim}
 	if ac.cfg.Objects == nil {
-		return c, model.Faultf(model.CodeNotAvailable, "start the agent with a store, or with a cluster", "%s: this agent has no store", claims.Words(claim))
+		return c, model.Faultf(model.CodeNotAvailable, "start the agent with a store, or with a cluster",
+			"%s: this agent has no store", claims.Words(claim))
 	}
 	o, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return ac.cfg.Objects.Get(ctx, store.IPAMClaims(), claims.IPAMKey(claim))
@@ -212,7 +217,8 @@ func (ac *addressClaims) saveUsed(ctx context.Context, c addressClaim) error {
 	const tries = 4
 	for range tries { // each of them looks at what the claim says by now
 		if a, lies := ac.requests.lies(c); lies {
-			ac.cfg.Log.Warn("claim names an address of this node that was never given to it: it is not said to be used here", "claim", c.id, "address", a.String())
+			ac.cfg.Log.Warn("claim names an address of this node that was never given to it: it is not said to be used here",
+				"claim", c.id, "address", a.String())
 			return nil
 		}
 		next, err := c.object.Edited(func(fields map[string]any) error {

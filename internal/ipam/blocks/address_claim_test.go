@@ -45,11 +45,12 @@ metadata: {name: outside, namespace: shop}
 spec: {addresses: [192.0.2.1]}
 `
 
-// TestAddressClaim: addresses of the cluster's network stay with a claim over pods, restarts, nodes and a store that does not answer,
-// one pod at a time; and are free when the claim is gone.
+// TestAddressClaim: addresses of the cluster's network stay with a claim over pods, restarts, nodes and a store that
+// does not answer, one pod at a time; and are free when the claim is gone.
 func TestAddressClaim(t *testing.T) {
 	s, path := cluster(t, map[string]string{
-		"first.yaml": poolYAML("first", "10.1.0.0/24", 28), "six.yaml": poolYAML("six", "fd01::/112", 124), "second.yaml": poolYAML("second", "10.2.0.0/24", 28, "Manual"),
+		"first.yaml": poolYAML("first", "10.1.0.0/24", 28), "six.yaml": poolYAML("six", "fd01::/112", 124),
+		"second.yaml": poolYAML("second", "10.2.0.0/24", 28, "Manual"),
 		"claims.yaml": claimsPath,
 	})
 	now := time.Unix(1e9, 0)
@@ -82,7 +83,8 @@ func TestAddressClaim(t *testing.T) {
 	a.del("first")
 	now = now.Add(time.Hour)
 	for i := range 20 {
-		if got, err := a.addCluster(calicoConf(), "other"+strings.Repeat("x", i), model.AddressWishes{}); err != nil || got == first {
+		if got, err := a.addCluster(calicoConf(), "other"+strings.Repeat("x", i), model.AddressWishes{}); err != nil ||
+			got == first {
 			t.Fatalf("%s, error %v: somebody else has the claim's address", got, err)
 		}
 	}
@@ -101,8 +103,10 @@ func TestAddressClaim(t *testing.T) {
 
 	is(add(a, "dual", "certain", `"assign_ipv6":"true"`), "10.1.0.9/32 fd01::9/128")
 	is(add(a, "pool", "pooled"), "10.2.0.")
-	is(add(a, "x", "wrong"), `AddressClaim shop/wrong: spec.pools: there is no pool "none" (name a pool of the cluster's network)`)
-	is(add(a, "x", "words"), `AddressClaim shop/words: spec.addresses[0] "printer" is no address (an address, for example 10.1.0.5)`)
+	is(add(a, "x", "wrong"),
+		`AddressClaim shop/wrong: spec.pools: there is no pool "none" (name a pool of the cluster's network)`)
+	is(add(a, "x", "words"),
+		`AddressClaim shop/words: spec.addresses[0] "printer" is no address (an address, for example 10.1.0.5)`)
 	is(add(a, "x", "outside"), "address 192.0.2.1 is in no pool of the cluster's network")
 	is(add(a, "x", "missing"), "AddressClaim shop/missing does not exist (make it, or take the annotation away)")
 

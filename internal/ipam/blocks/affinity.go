@@ -36,7 +36,8 @@ func (af *affinity) alone(ctx context.Context, w want) (*pool, func(), error) {
 	select {
 	case p.turn <- struct{}{}:
 	case <-ctx.Done():
-		return nil, nil, model.Faultf(model.CodeTryAgain, "", "%s: waiting for others that claim addresses: %w", w.field, ctx.Err())
+		return nil, nil, model.Faultf(model.CodeTryAgain, "", "%s: waiting for others that claim addresses: %w",
+			w.field, ctx.Err())
 	}
 	release := func() { <-p.turn }
 	if err := af.cover(ctx, p, w); err != nil {
@@ -67,7 +68,8 @@ func (af *affinity) create(ctx context.Context, p *pool, cidr netip.Prefix) (boo
 	case errors.Is(err, store.ErrExists):
 		return false, af.meet(ctx, p, cidr)
 	case errors.Is(err, store.ErrNotFound):
-		return false, model.Faultf(model.CodeTryAgain, "are the definitions of deploy/crds installed?", "block %s cannot be claimed: %w", cidr, err)
+		return false, model.Faultf(model.CodeTryAgain, "are the definitions of deploy/crds installed?",
+			"block %s cannot be claimed: %w", cidr, err)
 	case err != nil:
 		// It may be there or come yet. Then Run finds it, and it is taken into use with a new claim.
 		return false, store.Unreachable("claim of block "+cidr.String(), err)
@@ -90,7 +92,10 @@ func (af *affinity) own(p *pool, o store.Object, spec model.AddressBlock) {
 	af.mem.mu.Lock()
 	defer af.mem.mu.Unlock()
 	delete(p.others, spec.CIDR)
-	b := &block{cidr: spec.CIDR, parent: spec.CIDR, claim: spec.Claim, stands: owned, away: map[netip.Addr]bool{}, touched: af.clock.now()}
+	b := &block{
+		cidr: spec.CIDR, parent: spec.CIDR, claim: spec.Claim, stands: owned, away: map[netip.Addr]bool{},
+		touched: af.clock.now(),
+	}
 	if was := p.blocks[spec.CIDR]; was != nil {
 		b.spec, b.offers = was.spec, was.offers
 	}
@@ -124,8 +129,8 @@ func (af *affinity) meet(ctx context.Context, p *pool, cidr netip.Prefix) error 
 	return nil
 }
 
-// adopt takes a block into use that the store says is ours, and that this engine does not know: a claim whose answer was
-// lost, or a lost journal. With the new claim, no late request about the old one counts.
+// adopt takes a block into use that the store says is ours, and that this engine does not know: a claim whose answer
+// was lost, or a lost journal. With the new claim, no late request about the old one counts.
 func (af *affinity) adopt(ctx context.Context, p *pool, o store.Object, spec model.AddressBlock) error {
 	if unheld := af.mem.unheld(spec.CIDR); len(unheld) == size(spec.CIDR) && len(spec.Ceded) == 0 {
 		if yields, err := af.registry.yield(ctx, p, o, spec.CIDR); yields || err != nil {
@@ -176,7 +181,8 @@ func (af *affinity) refresh(ctx context.Context, p *pool, b *block) (bool, error
 	if err == nil && !b.single() && spec.Node == af.cfg.Node && !af.namesakes.usurped(b, spec) {
 		return true, af.adopt(ctx, p, o, spec) // ours, by an answer that was lost
 	}
-	if with := spec.Ceded[b.cidr.Addr()]; err == nil && b.single() && af.namesakes.claimedHere(thing(p.name, b.cidr), with) {
+	if with := spec.Ceded[b.cidr.Addr()]; err == nil && b.single() &&
+		af.namesakes.claimedHere(thing(p.name, b.cidr), with) {
 		_, err := af.grab(ctx, p, b.cidr.Addr(), claims.In(with), o, spec) // the same of a single address
 		return true, err
 	}
@@ -189,7 +195,8 @@ func (af *affinity) refresh(ctx context.Context, p *pool, b *block) (bool, error
 	b.stands = lost
 	af.mem.mu.Unlock()
 	if first {
-		af.cfg.Log.Error("block is ours no more: nothing is given from it", "pool", p.name, "block", b.cidr.String(), "node", spec.Node)
+		af.cfg.Log.Error("block is ours no more: nothing is given from it", "pool", p.name, "block", b.cidr.String(),
+			"node", spec.Node)
 		return false, af.journal.save()
 	}
 	return false, nil

@@ -44,8 +44,10 @@ func (a *Allocator) Keys() []string {
 		return append(keys, "pool")
 	}
 	return append(keys, "log_file", "log_level", "configuration_path", "kubernetes.kubeconfig", "kubernetes.k8s_api_root",
-		"leader_lease_duration", "leader_renew_deadline", "leader_retry_period", "reconciler_cron_expression", "sleep_for_race",
-		"node_slice_size", "datastore", "etcd_host", "etcd_username", "etcd_password", "etcd_key_file", "etcd_cert_file", "etcd_ca_cert_file")
+		"leader_lease_duration", "leader_renew_deadline", "leader_retry_period", "reconciler_cron_expression",
+		"sleep_for_race",
+		"node_slice_size", "datastore", "etcd_host", "etcd_username", "etcd_password", "etcd_key_file", "etcd_cert_file",
+		"etcd_ca_cert_file")
 }
 
 // Validate refuses a configuration that can never give an address.
@@ -112,7 +114,8 @@ func (a *Allocator) get(ctx context.Context, ask ipam.Ask) (g got, err error) {
 	return g, nil
 }
 
-// leads tells whether the gateway is that of a range: of the one that it is in, and of any of its family where it is in none.
+// leads tells whether the gateway is that of a range: of the one that it is in, and of any of its family where it is in
+// none.
 func (s *settings) leads(w want) bool {
 	if !s.gateway.IsValid() || s.gateway.BitLen() != w.network.Addr().BitLen() {
 		return false
@@ -159,8 +162,10 @@ func (a *Allocator) Check(_ context.Context, ask ipam.Ask, prev model.Result) er
 		wanted = 1
 	}
 	if found < wanted {
-		return model.Faultf(model.CodeDiffers, "the address may be given to somebody else: DEL the attachment and ADD it again",
-			"%s: of the addresses of prevResult, %d are held for container %s interface %s, want %d", a.typ, found, ask.ContainerID, ask.IfName, wanted)
+		return model.Faultf(
+			model.CodeDiffers, "the address may be given to somebody else: DEL the attachment and ADD it again",
+			"%s: of the addresses of prevResult, %d are held for container %s interface %s, want %d", a.typ, found,
+			ask.ContainerID, ask.IfName, wanted)
 	}
 	return nil
 }

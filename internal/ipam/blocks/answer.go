@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// answer gives other nodes the addresses that they ask for, or says no; and where the pool is exhausted for somebody, all
-// that is free.
+// answer gives other nodes the addresses that they ask for, or says no; and where the pool is exhausted for somebody,
+// all that is free.
 func (rt *returner) answer(ctx context.Context, p *pool) error {
 	for _, b := range rt.mem.ownBlocks(p) {
 		rt.mem.mu.Lock()
@@ -75,7 +75,9 @@ func (rt *returner) refuse(ctx context.Context, p *pool) error {
 		if err != nil || !there {
 			return err
 		}
-		o, spec, err := rt.registry.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) { s.Asked = lacking(s.Asked, b.cidr.Addr()) })
+		o, spec, err := rt.registry.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) {
+			s.Asked = lacking(s.Asked, b.cidr.Addr())
+		})
 		if err != nil {
 			return store.IgnoreConflict(err)
 		}

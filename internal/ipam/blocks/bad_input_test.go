@@ -23,19 +23,59 @@ func TestBadInput(t *testing.T) {
 		{whereabouts(`"range":7`), 6, `configuration: ipam.range is number, want string`},
 		{whereabouts(`"exclude":[]`), 7, `ipam.range is missing (add "range": "10.1.0.0/16")`},
 		{`{"ipam":{"type":"weft"}}`, 7, `ipam.range is missing (add "range": "10.1.0.0/16" or "pool": "NAME")`},
-		{`{"ipam":{"type":"weft","pool":"A b"}}`, 7, `ipam.pool "A b" cannot be used (lower case letters, digits, '-' and '.', beginning and ending with a letter or digit, at most 253 of them)`},
-		{whereabouts(`"range":"10.1.0.0"`), 7, `ipam.range "10.1.0.0" is no range (for example "10.1.0.0/16" or "10.1.0.5-10.1.0.9/16")`},
-		{whereabouts(`"range":"::ffff:10.1.0.0/112"`), 7, `ipam.range "::ffff:10.1.0.0/112" is no range (for example "10.1.0.0/16" or "10.1.0.5-10.1.0.9/16")`},
-		{whereabouts(`"range":"10.1.0.9-10.1.0.5/24"`), 7, `ipam.range "10.1.0.9-10.1.0.5/24": 10.1.0.9 is not between the beginning of 10.1.0.0/24 and 10.1.0.5 (begin with the lower address, both of one subnet)`},
-		{whereabouts(`"range":"10.1.0.0/24","range_start":"10.2.0.1"`), 7, `ipam.range_start 10.2.0.1 is not in range 10.1.0.0/24 (leave it out, or use an address of the range)`},
-		{whereabouts(`"range":"10.1.0.0/24","range_start":"10.1.0.9","range_end":"10.1.0.8"`), 7, `ipam.range_end 10.1.0.8 is before range_start 10.1.0.9 (exchange them)`},
-		{whereabouts(`"range":"10.1.0.0/24","exclude":["x"]`), 7, `ipam.exclude[0] "x" is neither a prefix nor an address (a prefix or an address, for example 10.1.0.0/28)`},
-		{whereabouts(`"ipRanges":[{"range":"10.1.0.0/24","exclude":["10.1.0.0/16"]}]`), 7, `ipam.ipRanges[0].range "10.1.0.0/24" has no address that can be given (widen the range, or exclude less)`},
-		{whereabouts(`"range":"10.1.0.0/24","gateway":"g"`), 7, `ipam.gateway "g" is no address (an address, for example 10.1.0.5)`},
-		{whereabouts(`"range":"10.1.0.0/24","addresses":[{"address":"10.1.0.5"}]`), 7, `ipam.addresses[0].address "10.1.0.5" is no address with a prefix length (an address with its prefix length, for example 10.1.0.5/24)`},
-		{whereabouts(`"range":"10.1.0.0/24","addresses":[{"address":"10.1.0.5/24","gateway":"fd00::1"}]`), 7, `ipam.addresses[0]: address 10.1.0.5/24 and gateway fd00::1 are of different families (write one of the address's family)`},
-		{whereabouts(`"range":"10.1.0.0/24","routes":[{"dst":"10.1.0.1/8"}]`), 7, `ipam.routes[0].dst 10.1.0.1/8 has host bits set (write 10.0.0.0/8)`},
-		{`{"cniVersion":"0.2.0","ipam":{"type":"whereabouts","ipRanges":[{"range":"10.1.0.0/24"},{"range":"10.2.0.0/24"}]}}`, 7, `cniVersion "0.2.0" does not support more than one address per family (2 IPv4, 0 IPv6) (use cniVersion 0.3.0 or newer)`},
+		{
+			`{"ipam":{"type":"weft","pool":"A b"}}`, 7,
+			`ipam.pool "A b" cannot be used (lower case letters, digits, '-' and '.', beginning and ending with a letter or digit, at most 253 of them)`,
+		},
+		{
+			whereabouts(`"range":"10.1.0.0"`), 7,
+			`ipam.range "10.1.0.0" is no range (for example "10.1.0.0/16" or "10.1.0.5-10.1.0.9/16")`,
+		},
+		{
+			whereabouts(`"range":"::ffff:10.1.0.0/112"`), 7,
+			`ipam.range "::ffff:10.1.0.0/112" is no range (for example "10.1.0.0/16" or "10.1.0.5-10.1.0.9/16")`,
+		},
+		{
+			whereabouts(`"range":"10.1.0.9-10.1.0.5/24"`), 7,
+			`ipam.range "10.1.0.9-10.1.0.5/24": 10.1.0.9 is not between the beginning of 10.1.0.0/24 and 10.1.0.5 (begin with the lower address, both of one subnet)`,
+		},
+		{
+			whereabouts(`"range":"10.1.0.0/24","range_start":"10.2.0.1"`), 7,
+			`ipam.range_start 10.2.0.1 is not in range 10.1.0.0/24 (leave it out, or use an address of the range)`,
+		},
+		{
+			whereabouts(`"range":"10.1.0.0/24","range_start":"10.1.0.9","range_end":"10.1.0.8"`), 7,
+			`ipam.range_end 10.1.0.8 is before range_start 10.1.0.9 (exchange them)`,
+		},
+		{
+			whereabouts(`"range":"10.1.0.0/24","exclude":["x"]`), 7,
+			`ipam.exclude[0] "x" is neither a prefix nor an address (a prefix or an address, for example 10.1.0.0/28)`,
+		},
+		{
+			whereabouts(`"ipRanges":[{"range":"10.1.0.0/24","exclude":["10.1.0.0/16"]}]`), 7,
+			`ipam.ipRanges[0].range "10.1.0.0/24" has no address that can be given (widen the range, or exclude less)`,
+		},
+		{
+			whereabouts(`"range":"10.1.0.0/24","gateway":"g"`), 7,
+			`ipam.gateway "g" is no address (an address, for example 10.1.0.5)`,
+		},
+		{
+			whereabouts(`"range":"10.1.0.0/24","addresses":[{"address":"10.1.0.5"}]`), 7,
+			`ipam.addresses[0].address "10.1.0.5" is no address with a prefix length (an address with its prefix length, for example 10.1.0.5/24)`,
+		},
+		{
+			whereabouts(`"range":"10.1.0.0/24","addresses":[{"address":"10.1.0.5/24","gateway":"fd00::1"}]`), 7,
+			`ipam.addresses[0]: address 10.1.0.5/24 and gateway fd00::1 are of different families (write one of the address's family)`,
+		},
+		{
+			whereabouts(`"range":"10.1.0.0/24","routes":[{"dst":"10.1.0.1/8"}]`), 7,
+			`ipam.routes[0].dst 10.1.0.1/8 has host bits set (write 10.0.0.0/8)`,
+		},
+		{
+			`{"cniVersion":"0.2.0","ipam":{"type":"whereabouts","ipRanges":[{"range":"10.1.0.0/24"},{"range":"10.2.0.0/24"}]}}`,
+			7,
+			`cniVersion "0.2.0" does not support more than one address per family (2 IPv4, 0 IPv6) (use cniVersion 0.3.0 or newer)`,
+		},
 	} {
 		err := Readers(nil)[1].Validate(json.RawMessage(c.conf))
 		var f *model.Fault
@@ -55,15 +95,44 @@ func TestBadRequests(t *testing.T) {
 		args [][2]string
 		want string
 	}{
-		{conf(`"args":{}`), [][2]string{{"IP", "x"}}, `environment: CNI_ARGS IP "x" is no address (an address, for example 10.1.0.5)`},
-		{conf(`"args":{}`), [][2]string{{"FOO", "x"}}, `environment: CNI_ARGS: unknown keys "FOO" (add IgnoreUnknown=1 to have them ignored)`},
-		{conf(`"args":{}`), [][2]string{{"GATEWAY", "x"}}, `environment: CNI_ARGS GATEWAY "x" is no address (an address, for example 10.1.0.1)`},
-		{conf(`"args":{"cni":{"ips":["10.1.0"]}}`), nil, `args.cni.ips "10.1.0" is no address (an address, for example 10.1.0.5)`},
-		{conf(`"runtimeConfig":{"ips":["a/24"]}`), nil, `runtimeConfig.ips "a/24" is no address (an address, for example 10.1.0.5)`},
-		{conf(`"runtimeConfig":{"ips":["10.1.0.0/24"]}`), nil, `ips: address 10.1.0.0 is not among the addresses that can be given: 10.1.0.1-10.1.0.254 (choose one of these)`},
-		{conf(`"runtimeConfig":{"ips":["10.1.0.4/24","10.1.0.5/24"]}`), nil, `ips: address 10.1.0.5 is in no range that is left for this attachment: 10.1.0.0/24 (ask for one address of each range at most)`},
-		{conf(`"args":{"cni":{"ipam-claim-reference":"c"}}`), nil, `ipam-claim-reference "c": CNI_ARGS does not say the pod's namespace (K8S_POD_NAMESPACE)`},
-		{conf(`"args":{"cni":{"ipam-claim-reference":"c","ips":["10.1.0.4"]}}`), [][2]string{{"K8S_POD_NAMESPACE", "n"}}, `ipam-claim-reference "c" and ips 10.1.0.4: only one of them can say the address (leave ips out: the claim says which)`},
+		{
+			conf(`"args":{}`), [][2]string{
+				{"IP", "x"},
+			}, `environment: CNI_ARGS IP "x" is no address (an address, for example 10.1.0.5)`,
+		},
+		{
+			conf(`"args":{}`), [][2]string{
+				{"FOO", "x"},
+			}, `environment: CNI_ARGS: unknown keys "FOO" (add IgnoreUnknown=1 to have them ignored)`,
+		},
+		{
+			conf(`"args":{}`), [][2]string{{"GATEWAY", "x"}},
+			`environment: CNI_ARGS GATEWAY "x" is no address (an address, for example 10.1.0.1)`,
+		},
+		{
+			conf(`"args":{"cni":{"ips":["10.1.0"]}}`), nil,
+			`args.cni.ips "10.1.0" is no address (an address, for example 10.1.0.5)`,
+		},
+		{
+			conf(`"runtimeConfig":{"ips":["a/24"]}`), nil,
+			`runtimeConfig.ips "a/24" is no address (an address, for example 10.1.0.5)`,
+		},
+		{
+			conf(`"runtimeConfig":{"ips":["10.1.0.0/24"]}`), nil,
+			`ips: address 10.1.0.0 is not among the addresses that can be given: 10.1.0.1-10.1.0.254 (choose one of these)`,
+		},
+		{
+			conf(`"runtimeConfig":{"ips":["10.1.0.4/24","10.1.0.5/24"]}`), nil,
+			`ips: address 10.1.0.5 is in no range that is left for this attachment: 10.1.0.0/24 (ask for one address of each range at most)`,
+		},
+		{
+			conf(`"args":{"cni":{"ipam-claim-reference":"c"}}`), nil,
+			`ipam-claim-reference "c": CNI_ARGS does not say the pod's namespace (K8S_POD_NAMESPACE)`,
+		},
+		{
+			conf(`"args":{"cni":{"ipam-claim-reference":"c","ips":["10.1.0.4"]}}`), [][2]string{{"K8S_POD_NAMESPACE", "n"}},
+			`ipam-claim-reference "c" and ips 10.1.0.4: only one of them can say the address (leave ips out: the claim says which)`,
+		},
 	} {
 		s, err := e.chooser.settings(ipam.Ask{Conf: json.RawMessage(c.conf), Args: c.args})
 		if err == nil {

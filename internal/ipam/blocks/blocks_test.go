@@ -36,8 +36,10 @@ func (m leakless) Run() int {
 		return code
 	}
 	err := goleak.Find( // connections to an API server that client-go keeps
-		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
-		goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"), goleak.IgnoreAnyFunction("net/http.(*http2clientConnReadLoop).run"))
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
+		goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"),
+		goleak.IgnoreAnyFunction("net/http.(*http2clientConnReadLoop).run"))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "goleak:", err)
 		return 1
@@ -56,7 +58,8 @@ func TestAddressesAreGivenInOrderAndOnce(t *testing.T) {
 		t.Errorf("second address %s", got)
 	}
 	result, err := a.engine.Allocators()[1].Add(context.Background(), a.ask(conf, key("c3")))
-	if err != nil || result.IPs[0].Address.String() != "10.37.132.22/24" || result.IPs[0].Gateway.String() != "10.37.132.1" {
+	if err != nil || result.IPs[0].Address.String() != "10.37.132.22/24" ||
+		result.IPs[0].Gateway.String() != "10.37.132.1" {
 		t.Errorf("result %v, error %v", result, err)
 	}
 }
@@ -122,7 +125,8 @@ func TestSmallPoolIsUsedUp(t *testing.T) {
 			a.del(id) // half of each block stays in use
 		}
 	}
-	for _, id := range ids("b", 76) { // as a runtime, which tries again when a busy machine's store does not answer in time
+	for _, id := range ids("b", 76) {
+		// as a runtime, which tries again when a busy machine's store does not answer in time
 		_, err := b.add(conf, id)
 		for end := time.Now().Add(time.Minute); errors.Is(err, store.ErrSilent) && time.Now().Before(end); {
 			_, err = b.add(conf, id)
@@ -131,7 +135,8 @@ func TestSmallPoolIsUsedUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := b.add(conf, "one too many"); err == nil || !strings.Contains(err.Error(), "no address is free in 10.0.0.1-10.0.0.126") {
+	if _, err := b.add(conf, "one too many"); err == nil ||
+		!strings.Contains(err.Error(), "no address is free in 10.0.0.1-10.0.0.126") {
 		t.Errorf("one too many: %v", err)
 	}
 	// And back.
@@ -219,7 +224,10 @@ func TestCertainAddress(t *testing.T) {
 		{b, "b2", "10.0.0.2", "[10.0.0.2]"}, // node a cedes it
 		{a, "a4", "10.0.0.2", "ipam: address 10.0.0.2 is taken by node b"},
 		{b, "b3", "10.0.0.77", "[10.0.0.77]"},
-		{b, "b4", "10.0.0.200", "ips: address 10.0.0.200 is not among the addresses that can be given: 10.0.0.1-10.0.0.127 (choose one of these)"},
+		{
+			b, "b4", "10.0.0.200",
+			"ips: address 10.0.0.200 is not among the addresses that can be given: 10.0.0.1-10.0.0.127 (choose one of these)",
+		},
 		{b, "b5", "10.9.0.1", "ips: address 10.9.0.1 is in no range that is left for this attachment: 10.0.0.0/24"},
 	} {
 		addrs, err := c.n.add(conf, c.id, ip(c.ip))
@@ -246,7 +254,9 @@ func TestExpected(t *testing.T) {
 	s, path := cluster(t, nil)
 	a := join(t, path, "a", nil)
 	large, small := rangeConf1("10.0.0.0/16"), rangeConf1("10.1.0.0/25")
-	a.engine.Expect([]json.RawMessage{json.RawMessage(large), json.RawMessage(small), json.RawMessage(`{"type":"macvlan"}`)}, 20)
+	a.engine.Expect([]json.RawMessage{
+		json.RawMessage(large), json.RawMessage(small), json.RawMessage(`{"type":"macvlan"}`),
+	}, 20)
 	if err := a.engine.follower.tend(context.Background()); err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// candidate is a block that nobody has: the first, or where somebody was faster, one of the next few. In a pool of the cluster's
-// network each node begins at a place of its own, so that they seldom want the same one.
+// candidate is a block that nobody has: the first, or where somebody was faster, one of the next few. In a pool of the
+// cluster's network each node begins at a place of its own, so that they seldom want the same one.
 func (m *memory) candidate(p *pool, w want, anyOf bool) (netip.Prefix, bool, error) {
 	pick := 0
 	if anyOf {

@@ -52,8 +52,10 @@ func (c *catalog) put(spec model.AddressPool) (news bool) {
 
 // sameChoice tells whether two states of a pool are the same to who chooses.
 func sameChoice(a, b model.AddressPool) bool {
-	return a.AssignmentMode == b.AssignmentMode && a.NodeSelector == b.NodeSelector && a.NamespaceSelector == b.NamespaceSelector &&
-		slices.Equal(a.AllowedUses, b.AllowedUses) && a.Disabled == b.Disabled && a.Deleted == b.Deleted && a.Created == b.Created &&
+	return a.AssignmentMode == b.AssignmentMode && a.NodeSelector == b.NodeSelector &&
+		a.NamespaceSelector == b.NamespaceSelector &&
+		slices.Equal(a.AllowedUses, b.AllowedUses) && a.Disabled == b.Disabled && a.Deleted == b.Deleted &&
+		a.Created == b.Created &&
 		a.Encapsulation == b.Encapsulation && slices.Equal(a.Regions, b.Regions)
 }
 
@@ -138,7 +140,9 @@ func called(p model.AddressPool, word string) bool {
 		return true
 	}
 	cidr, err := netip.ParsePrefix(word)
-	return err == nil && slices.ContainsFunc(p.Regions, func(r model.AddressRegion) bool { return r.CIDR == cidr.Masked() })
+	return err == nil && slices.ContainsFunc(p.Regions, func(r model.AddressRegion) bool {
+		return r.CIDR == cidr.Masked()
+	})
 }
 
 // listed takes in all pools as they were a moment ago. What a watch has told meanwhile is newer, and stays.

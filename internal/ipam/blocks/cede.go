@@ -14,8 +14,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// certain gets this node a certain address: by claiming its block, by taking it where its node ceded it, or by asking that
-// node. False means: asked, not answered yet.
+// certain gets this node a certain address: by claiming its block, by taking it where its node ceded it, or by asking
+// that node. False means: asked, not answered yet.
 func (ob *obtainer) certain(ctx context.Context, p *pool, w want) (bool, error) {
 	if w.machine {
 		ob.mem.mark(p, w.addr, w.claim) // whatever becomes of this, nobody else gets it here
@@ -24,7 +24,8 @@ func (ob *obtainer) certain(ctx context.Context, p *pool, w want) (bool, error) 
 	r, ok := p.region(w.addr)
 	ob.mem.mu.Unlock()
 	if !ok {
-		return false, model.Faultf(model.CodeInvalidConf, "choose an address of the pool", "%s: address %s is not in pool %q", w.field, w.addr, p.name)
+		return false, model.Faultf(model.CodeInvalidConf, "choose an address of the pool", "%s: address %s is not in pool %q",
+			w.field, w.addr, p.name)
 	}
 	cidr := netip.PrefixFrom(w.addr, r.BlockSize).Masked()
 	o, spec, err := ob.registry.read(ctx, p.name, cidr)
@@ -59,8 +60,12 @@ func (ob *obtainer) certain(ctx context.Context, p *pool, w want) (bool, error) 
 }
 
 // askNode writes that this node asks for an address of a block. False means: asked, not answered yet.
-func (ob *obtainer) askNode(ctx context.Context, p *pool, w want, o store.Object, spec model.AddressBlock) (bool, error) {
-	_, _, err := ob.registry.swap(ctx, o, spec, func(s *model.AddressBlock, _ string) { s.Asked = having(s.Asked, w.addr, ob.mem.asks(w)) })
+func (ob *obtainer) askNode(
+	ctx context.Context, p *pool, w want, o store.Object, spec model.AddressBlock,
+) (bool, error) {
+	_, _, err := ob.registry.swap(ctx, o, spec, func(s *model.AddressBlock, _ string) {
+		s.Asked = having(s.Asked, w.addr, ob.mem.asks(w))
+	})
 	if err != nil {
 		return errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound), store.IgnoreConflict(err)
 	}
@@ -71,7 +76,9 @@ func (ob *obtainer) askNode(ctx context.Context, p *pool, w want, o store.Object
 }
 
 // certainOurs deals with a certain address of a block that is this node's, and that memory could not give.
-func (ob *obtainer) certainOurs(ctx context.Context, p *pool, w want, o store.Object, spec model.AddressBlock) (bool, error) {
+func (ob *obtainer) certainOurs(
+	ctx context.Context, p *pool, w want, o store.Object, spec model.AddressBlock,
+) (bool, error) {
 	ob.mem.mu.Lock()
 	b := p.blocks[spec.CIDR]
 	ob.mem.mu.Unlock()
@@ -104,9 +111,11 @@ func (ob *obtainer) certainOurs(ctx context.Context, p *pool, w want, o store.Ob
 	return ob.askNode(ctx, p, w, o, spec) // the claim was last used there
 }
 
-// grab writes this node's name to a ceded address, and the claim whose it is, if any: should this engine not live to remember it, the
-// next one finds it there.
-func (af *affinity) grab(ctx context.Context, p *pool, a netip.Addr, of string, o store.Object, spec model.AddressBlock) (bool, error) {
+// grab writes this node's name to a ceded address, and the claim whose it is, if any: should this engine not live to
+// remember it, the next one finds it there.
+func (af *affinity) grab(
+	ctx context.Context, p *pool, a netip.Addr, of string, o store.Object, spec model.AddressBlock,
+) (bool, error) {
 	if of == "" && spec.Ceded[a] == af.cfg.Node+"/" { // offered, perhaps to a claim whose pod did not live to take it
 		if err := af.promises(ctx, p, netip.PrefixFrom(a, a.BitLen())); err != nil {
 			return false, err
@@ -134,7 +143,9 @@ func (af *affinity) single(p *pool, a netip.Addr, claim string, o store.Object, 
 	p.others[spec.CIDR] = spec
 	delete(p.asking, a)
 	one := netip.PrefixFrom(a, a.BitLen())
-	p.put(one, &block{cidr: one, parent: spec.CIDR, claim: claim, stands: owned, object: o, spec: spec, away: map[netip.Addr]bool{}})
+	p.put(one, &block{
+		cidr: one, parent: spec.CIDR, claim: claim, stands: owned, object: o, spec: spec, away: map[netip.Addr]bool{},
+	})
 }
 
 // takeCeded takes an address that another node ceded to whoever needs it.
@@ -210,8 +221,8 @@ func (af *affinity) takeBack(ctx context.Context, p *pool, w want) (bool, error)
 	return false, nil
 }
 
-// returned tells whether the block ceded something for a want that is with nobody, and whether some of all that was offered to
-// somebody before.
+// returned tells whether the block ceded something for a want that is with nobody, and whether some of all that was
+// offered to somebody before.
 func (b *block) returned(w want, now time.Time) (useful, offered bool) {
 	for a, with := range b.spec.Ceded {
 		back := b.nobodys(a, with, now)

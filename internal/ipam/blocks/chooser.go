@@ -15,7 +15,8 @@ import (
 	"github.com/weft-net/weft/internal/notify"
 )
 
-// chooser tells which addresses of which pools an attachment is to have, by its configuration and what it wishes. It gives none.
+// chooser tells which addresses of which pools an attachment is to have, by its configuration and what it wishes. It
+// gives none.
 type chooser struct {
 	cfg   *Config
 	kick  notify.Chan
@@ -23,15 +24,15 @@ type chooser struct {
 	mem   *memory
 
 	confs confs
-	// cluster are the configurations of the cluster's network that may come, in a cluster of so many nodes. These, too, are under
-	// the memory's lock.
+	// cluster are the configurations of the cluster's network that may come, in a cluster of so many nodes. These, too,
+	// are under the memory's lock.
 	cluster []clusterConf
 	nodes   int
 	serving bool // somebody asked for addresses of the cluster's network
 }
 
-// clusterWants says which addresses an attachment is to have: for each the pools that may give it, the best first. STATUS
-// asks without a container: it is a pod of any namespace, lest a node be unfit whose pools all select some.
+// clusterWants says which addresses an attachment is to have: for each the pools that may give it, the best first.
+// STATUS asks without a container: it is a pod of any namespace, lest a node be unfit whose pools all select some.
 func (ch *chooser) clusterWants(c clusterConf, ask ipam.Ask) ([][]want, error) {
 	ch.mem.mu.Lock()
 	defer ch.mem.mu.Unlock()
@@ -89,7 +90,8 @@ func (ch *chooser) certainWants(addrs []netip.Addr) ([][]want, error) {
 	for i, a := range addrs {
 		for _, b := range addrs[:i] {
 			if a.Is4() == b.Is4() {
-				return nil, ipam.Invalid("ask for one IPv4 and one IPv6 address at most", "ipAddrs: %s and %s are of one family", b, a)
+				return nil, ipam.Invalid("ask for one IPv4 and one IPv6 address at most",
+					"ipAddrs: %s and %s are of one family", b, a)
 			}
 		}
 		w, err := ch.certainWant(a)
@@ -118,7 +120,8 @@ func (ch *chooser) certainWant(a netip.Addr) (want, error) {
 				"ipAddrs: address %s is in pool %q, which gives none: %s", a, p.Name, ch.refusal(p))
 		}
 	}
-	return want{}, ipam.Invalid("choose an address of a pool, or make a pool that has it", "ipAddrs: address %s is in no pool of the cluster's network", a)
+	return want{}, ipam.Invalid("choose an address of a pool, or make a pool that has it",
+		"ipAddrs: address %s is in no pool of the cluster's network", a)
 }
 
 // asked are the pools that somebody names. Their selectors and their mode do not matter.
@@ -134,13 +137,17 @@ func (ch *chooser) asked(f model.IPFamily, words []string, where string, use mod
 			}
 		}
 		if of == nil {
-			return nil, model.Faultf(model.CodeTryAgain, "make an AddressPool with an assignmentMode, or name another one", "%s: there is no pool %q in the cluster's network", where, word)
+			return nil, model.Faultf(model.CodeTryAgain, "make an AddressPool with an assignmentMode, or name another one",
+				"%s: there is no pool %q in the cluster's network", where, word)
 		}
-		if !slices.ContainsFunc(of.Regions, func(r model.AddressRegion) bool { return r.CIDR.Addr().Is4() == (f == model.IPv4) }) {
+		if !slices.ContainsFunc(of.Regions, func(r model.AddressRegion) bool {
+			return r.CIDR.Addr().Is4() == (f == model.IPv4)
+		}) {
 			return nil, ipam.Invalid("name a pool that has", "%s: pool %q has no %s addresses", where, of.Name, f)
 		}
 		if !of.Allows(use) {
-			refused = append(refused, fmt.Sprintf("pool %q is not for the use %s (allowedUses %s)", of.Name, use, uses(of.AllowedUses)))
+			refused = append(refused,
+				fmt.Sprintf("pool %q is not for the use %s (allowedUses %s)", of.Name, use, uses(of.AllowedUses)))
 			continue
 		}
 		i := slices.IndexFunc(ch.mem.catalog.offer(), func(c choice) bool { return c.Name == of.Name })
@@ -180,13 +187,16 @@ func (ch *chooser) automatic(f model.IPFamily, ask ipam.Ask) ([]want, error) {
 		return out, nil
 	}
 	for _, p := range ch.mem.catalog.all() {
-		of := slices.ContainsFunc(p.Regions, func(r model.AddressRegion) bool { return r.CIDR.Addr().Is4() == (f == model.IPv4) })
+		of := slices.ContainsFunc(p.Regions, func(r model.AddressRegion) bool {
+			return r.CIDR.Addr().Is4() == (f == model.IPv4)
+		})
 		if why := ch.refusal(p); of && why != "" {
 			refused = append(refused, fmt.Sprintf("pool %q: %s", p.Name, why))
 		}
 	}
 	if len(refused) == 0 {
-		return nil, model.Faultf(model.CodeTryAgain, "make an AddressPool with assignmentMode: Automatic", "%s address: no pool of the cluster's network has any", f)
+		return nil, model.Faultf(model.CodeTryAgain, "make an AddressPool with assignmentMode: Automatic",
+			"%s address: no pool of the cluster's network has any", f)
 	}
 	const most = 5
 	if more := len(refused) - most; more > 0 {
@@ -276,8 +286,8 @@ func (ch *chooser) wantsFor(conf clusterConf, ask ipam.Ask, claim addressClaim) 
 	return ch.clusterWants(conf, ask)
 }
 
-// machineWants are the wants of a machine's attachment: what was promised, and for a family of which nothing was, or whose address no
-// pool gives any more, what any attachment would get.
+// machineWants are the wants of a machine's attachment: what was promised, and for a family of which nothing was, or
+// whose address no pool gives any more, what any attachment would get.
 func (ch *chooser) machineWants(conf clusterConf, ask ipam.Ask, c addressClaim) ([][]want, error) {
 	if len(ask.Wishes.Addrs)+len(conf.requested) > 0 { // people have the last word
 		return ch.clusterWants(conf, ask)
@@ -297,7 +307,8 @@ func (ch *chooser) machineWants(conf clusterConf, ask ipam.Ask, c addressClaim) 
 				out = append(out, []want{w})
 				continue
 			}
-			ch.cfg.Log.Warn("address of a virtual machine cannot stay", "claim", c.id, "address", c.addrs[i].String(), "err", err)
+			ch.cfg.Log.Warn("address of a virtual machine cannot stay", "claim", c.id,
+				"address", c.addrs[i].String(), "err", err)
 		}
 		ask.Wishes.Families = []model.IPFamily{f}
 		some, err := ch.clusterWants(conf, ask)

@@ -60,7 +60,8 @@ func (c *Cluster) get(ctx context.Context, ask ipam.Ask) (g got, err error) {
 	}
 	if c.e.cfg.Unrouted {
 		c.e.unrouted.Do(func() {
-			c.e.cfg.Log.Warn("a pod gets an address of the cluster's pools, and no node is told a way there: set network.addresses: pools on all of them",
+			c.e.cfg.Log.Warn(
+				"a pod gets an address of the cluster's pools, and no node is told a way there: set network.addresses: pools on all of them",
 				"network", ask.Network)
 		})
 	}
@@ -98,8 +99,8 @@ func (c *Cluster) get(ctx context.Context, ask ipam.Ask) (g got, err error) {
 	return g, nil
 }
 
-// Hold chooses addresses for a record that is written before they are used: an address of this node's blocks has no other
-// memory.
+// Hold chooses addresses for a record that is written before they are used: an address of this node's blocks has no
+// other memory.
 func (c *Cluster) Hold(ctx context.Context, ask ipam.Ask) (ipam.Hold, error) {
 	g, err := c.get(ctx, ask)
 	if err != nil {
@@ -164,8 +165,10 @@ func (c *Cluster) Check(_ context.Context, ask ipam.Ask, prev model.Result) erro
 	for _, ip := range prev.IPs {
 		held := c.e.mem.heldBy(func(h holder, _ netip.Addr) bool { return h.key == key }, []netip.Addr{ip.Address.Addr()})
 		if len(held) == 0 {
-			return model.Faultf(model.CodeDiffers, "the address may be given to somebody else: DEL the attachment and ADD it again",
-				"%s: address %s of prevResult is not held for container %s interface %s", c.typ, ip.Address.Addr(), ask.ContainerID, ask.IfName)
+			return model.Faultf(
+				model.CodeDiffers, "the address may be given to somebody else: DEL the attachment and ADD it again",
+				"%s: address %s of prevResult is not held for container %s interface %s", c.typ, ip.Address.Addr(),
+				ask.ContainerID, ask.IfName)
 		}
 	}
 	return nil

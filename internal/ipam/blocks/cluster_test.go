@@ -22,7 +22,8 @@ import (
 
 // poolYAML is a pool of the cluster's network.
 func poolYAML(name, cidr string, size int, more ...string) string {
-	return fmt.Sprintf("apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: %s}\nspec:\n  assignmentMode: %s\n  regions: [{cidr: %q, blockSize: %d}]\n%s",
+	return fmt.Sprintf(
+		"apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: %s}\nspec:\n  assignmentMode: %s\n  regions: [{cidr: %q, blockSize: %d}]\n%s",
 		name, mode(&more), cidr, size, strings.Join(more, ""))
 }
 
@@ -35,7 +36,8 @@ func mode(more *[]string) string {
 }
 
 func calicoConf(more ...string) string {
-	return `{"cniVersion":"1.0.0","name":"net","type":"calico","ipam":{` + strings.Join(append([]string{`"type":"calico-ipam"`}, more...), ",") + `}}`
+	return `{"cniVersion":"1.0.0","name":"net","type":"calico","ipam":{` +
+		strings.Join(append([]string{`"type":"calico-ipam"`}, more...), ",") + `}}`
 }
 
 // addCluster is an ADD of the cluster's network with its record.
@@ -117,16 +119,46 @@ func TestClusterPools(t *testing.T) {
 		{"n4", four, model.AddressWishes{Addrs: addrs("10.4.0.77")}, "10.4"},
 		{"n4", four, model.AddressWishes{Addrs: addrs("10.1.7.7 fd00:6::77")}, "10.1 fd00:0006"},
 
-		{"n4", four, model.AddressWishes{}, `11 IPv4 address: no pool is for this pod: pool "a-rack1": its nodeSelector rack == '1' does not select this node; pool "b-shop": its nodeSelector rack == '2' does not select this node; pool "c-all": its nodeSelector rack in {'2','3'} does not select this node; pool "d-manual": it gives addresses only to who asks for it (assignmentMode Manual); pool "f-tunnel": it is not for the use Workload (allowedUses Tunnel); and 2 more (change a pool, or name one in the pod's annotation)`},
-		{"n4", four, model.AddressWishes{Pools4: []string{"nope"}}, `11 annotation ipv4pools: there is no pool "nope" in the cluster's network (make an AddressPool with an assignmentMode, or name another one)`},
-		{"n4", four, model.AddressWishes{Pools4: []string{"lan"}}, `11 annotation ipv4pools: there is no pool "lan" in the cluster's network (make an AddressPool with an assignmentMode, or name another one)`},
-		{"n4", calicoConf(`"ipv4_pools":["g-six"]`), model.AddressWishes{}, `7 ipam.ipv4_pools: pool "g-six" has no IPv4 addresses (name a pool that has)`},
-		{"n4", four, model.AddressWishes{Pools4: []string{"e-off", "f-tunnel", "h-late"}}, `11 annotation ipv4pools: pool "e-off" gives no addresses: the pool is disabled; pool "f-tunnel" is not for the use Workload (allowedUses Tunnel); pool "h-late" gives no addresses: region 10.3.128.0/17 overlaps with region 10.3.0.0/16 of pool c-all, which is older (name another pool)`},
-		{"n4", four, model.AddressWishes{Addrs: addrs("10.4.0.77")}, `101 ipAddrs: address 10.4.0.77 is taken by interface net1 of container c15 (network net) (ask for another address, or release that one first)`},
-		{"n1", four, model.AddressWishes{Addrs: addrs("10.4.0.78 10.4.0.79")}, `7 ipAddrs: 10.4.0.78 and 10.4.0.79 are of one family (ask for one IPv4 and one IPv6 address at most)`},
-		{"n1", four, model.AddressWishes{Addrs: addrs("10.9.0.1")}, `7 ipAddrs: address 10.9.0.1 is in no pool of the cluster's network (choose an address of a pool, or make a pool that has it)`},
-		{"n1", four, model.AddressWishes{Addrs: addrs("10.5.0.1")}, `11 ipAddrs: address 10.5.0.1 is in pool "e-off", which gives none: the pool is disabled (choose an address of another pool)`},
-		{"n1", four, model.AddressWishes{Families: []model.IPFamily{"IPX"}}, `7 annotation ipFamilies: "IPX" is no family ("IPv4" or "IPv6")`},
+		{
+			"n4", four, model.AddressWishes{},
+			`11 IPv4 address: no pool is for this pod: pool "a-rack1": its nodeSelector rack == '1' does not select this node; pool "b-shop": its nodeSelector rack == '2' does not select this node; pool "c-all": its nodeSelector rack in {'2','3'} does not select this node; pool "d-manual": it gives addresses only to who asks for it (assignmentMode Manual); pool "f-tunnel": it is not for the use Workload (allowedUses Tunnel); and 2 more (change a pool, or name one in the pod's annotation)`,
+		},
+		{
+			"n4", four, model.AddressWishes{Pools4: []string{"nope"}},
+			`11 annotation ipv4pools: there is no pool "nope" in the cluster's network (make an AddressPool with an assignmentMode, or name another one)`,
+		},
+		{
+			"n4", four, model.AddressWishes{Pools4: []string{"lan"}},
+			`11 annotation ipv4pools: there is no pool "lan" in the cluster's network (make an AddressPool with an assignmentMode, or name another one)`,
+		},
+		{
+			"n4", calicoConf(`"ipv4_pools":["g-six"]`), model.AddressWishes{},
+			`7 ipam.ipv4_pools: pool "g-six" has no IPv4 addresses (name a pool that has)`,
+		},
+		{
+			"n4", four, model.AddressWishes{Pools4: []string{"e-off", "f-tunnel", "h-late"}},
+			`11 annotation ipv4pools: pool "e-off" gives no addresses: the pool is disabled; pool "f-tunnel" is not for the use Workload (allowedUses Tunnel); pool "h-late" gives no addresses: region 10.3.128.0/17 overlaps with region 10.3.0.0/16 of pool c-all, which is older (name another pool)`,
+		},
+		{
+			"n4", four, model.AddressWishes{Addrs: addrs("10.4.0.77")},
+			`101 ipAddrs: address 10.4.0.77 is taken by interface net1 of container c15 (network net) (ask for another address, or release that one first)`,
+		},
+		{
+			"n1", four, model.AddressWishes{Addrs: addrs("10.4.0.78 10.4.0.79")},
+			`7 ipAddrs: 10.4.0.78 and 10.4.0.79 are of one family (ask for one IPv4 and one IPv6 address at most)`,
+		},
+		{
+			"n1", four, model.AddressWishes{Addrs: addrs("10.9.0.1")},
+			`7 ipAddrs: address 10.9.0.1 is in no pool of the cluster's network (choose an address of a pool, or make a pool that has it)`,
+		},
+		{
+			"n1", four, model.AddressWishes{Addrs: addrs("10.5.0.1")},
+			`11 ipAddrs: address 10.5.0.1 is in pool "e-off", which gives none: the pool is disabled (choose an address of another pool)`,
+		},
+		{
+			"n1", four, model.AddressWishes{Families: []model.IPFamily{"IPX"}},
+			`7 annotation ipFamilies: "IPX" is no family ("IPv4" or "IPv6")`,
+		},
 	} {
 		got, err := nodes[c.node].addCluster(c.conf, fmt.Sprint("c", i), c.wishes)
 		got = in(got)
@@ -152,10 +184,14 @@ func addrs(text string) (out []netip.Addr) {
 
 func TestClusterBadConf(t *testing.T) {
 	for conf, want := range map[string]string{
-		calicoConf(`"assign_ipv4":"perhaps"`): `ipam.assign_ipv4 "perhaps" is neither true nor false (write "true" or "false")`,
-		calicoConf(`"assign_ipv4":"false"`):   `ipam.assign_ipv4 and ipam.assign_ipv6 are both false: there is nothing to give (set one of them to true)`,
-		calicoConf(`"ipv4_pools":"a"`):        `configuration: ipam.ipv4_pools is string, want list`,
-		calicoConf(`"ipv6_pools":["a",""]`):   `ipam.ipv6_pools[1] is empty (a pool's name or its CIDR)`,
+		calicoConf(
+			`"assign_ipv4":"perhaps"`,
+		): `ipam.assign_ipv4 "perhaps" is neither true nor false (write "true" or "false")`,
+		calicoConf(
+			`"assign_ipv4":"false"`,
+		): `ipam.assign_ipv4 and ipam.assign_ipv6 are both false: there is nothing to give (set one of them to true)`,
+		calicoConf(`"ipv4_pools":"a"`):      `configuration: ipam.ipv4_pools is string, want list`,
+		calicoConf(`"ipv6_pools":["a",""]`): `ipam.ipv6_pools[1] is empty (a pool's name or its CIDR)`,
 	} {
 		if err := Readers(nil)[2].Validate(json.RawMessage(conf)); err == nil || err.Error() != want {
 			t.Errorf("%s:\n got %v\nwant %s", conf, err, want)
@@ -175,11 +211,14 @@ func TestClusterHalfIsReleased(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := a.addCluster(calicoConf(`"assign_ipv4":"false"`, `"assign_ipv6":"true"`), "six", model.AddressWishes{}); err != nil {
+	if _, err := a.addCluster(calicoConf(`"assign_ipv4":"false"`, `"assign_ipv6":"true"`), "six",
+		model.AddressWishes{}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := a.addCluster(conf, "half", model.AddressWishes{})
-	if err == nil || !strings.HasPrefix(err.Error(), `IPv6 address: no address is free in fd00::-fd00::3 of pool "six": 4 of 4 are held on this node`) {
+	if err == nil ||
+		!strings.HasPrefix(err.Error(),
+			`IPv6 address: no address is free in fd00::-fd00::3 of pool "six": 4 of 4 are held on this node`) {
 		t.Errorf("no IPv6 address: %v", err)
 	}
 	if got, err := a.addCluster(calicoConf(), "four", model.AddressWishes{}); err != nil || got != "10.1.0.3/32" {
@@ -207,13 +246,14 @@ func TestClusterSeveralPools(t *testing.T) {
 	}
 	_, err := a.addCluster(calicoConf(), "more", model.AddressWishes{})
 	var f *model.Fault
-	if !errors.As(err, &f) || f.Code != model.CodeExhausted || !strings.Contains(err.Error(), `of pool "a"`) || !strings.Contains(err.Error(), `of pool "b"`) {
+	if !errors.As(err, &f) || f.Code != model.CodeExhausted || !strings.Contains(err.Error(), `of pool "a"`) ||
+		!strings.Contains(err.Error(), `of pool "b"`) {
 		t.Errorf("one too many: %v", err)
 	}
 }
 
-// TestClusterWithoutStore: what was known of pools is known after a restart, so that an agent goes on while the store is away,
-// and nothing that is reserved or excluded is given.
+// TestClusterWithoutStore: what was known of pools is known after a restart, so that an agent goes on while the store
+// is away, and nothing that is reserved or excluded is given.
 func TestClusterWithoutStore(t *testing.T) {
 	_, path := cluster(t, map[string]string{
 		"a.yaml": poolYAML("a", "10.1.0.0/29", 29, "  reserved: [{address: 10.1.0.2, for: a printer}]\n"),
@@ -247,8 +287,8 @@ func TestClusterWithoutStore(t *testing.T) {
 	}
 }
 
-// TestClusterSpare: the first block is claimed before the first pod, by what the pools say of this node, and there is always a
-// block more than is needed; with a bound there is not.
+// TestClusterSpare: the first block is claimed before the first pod, by what the pools say of this node, and there is
+// always a block more than is needed; with a bound there is not.
 func TestClusterSpare(t *testing.T) {
 	s, path := cluster(t, map[string]string{
 		"a.yaml": poolYAML("a", "10.1.0.0/16", 28, "  nodeSelector: rack == '1'\n"),
@@ -286,7 +326,8 @@ func TestClusterSpare(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := a.addCluster(calicoConf(), "more", model.AddressWishes{}); err == nil || !strings.Contains(err.Error(), "maxBlocksPerNode 2") {
+	if _, err := a.addCluster(calicoConf(), "more", model.AddressWishes{}); err == nil ||
+		!strings.Contains(err.Error(), "maxBlocksPerNode 2") {
 		t.Errorf("a third block: %v", err)
 	}
 	if count("a") != 0 || count("b") != 2 {
@@ -325,7 +366,11 @@ func TestClusterHold(t *testing.T) {
 func TestClusterImported(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	_, path := cluster(t, nil)
-	h := newHeap(t, poolYAML("p", "10.1.0.0/30", 30, "  reserved: [{address: 10.1.0.0, for: shop/web, containerID: old, ifName: net1, by: host-local}]\n"))
+	h := newHeap(
+		t,
+		poolYAML("p", "10.1.0.0/30", 30,
+			"  reserved: [{address: 10.1.0.0, for: shop/web, containerID: old, ifName: net1, by: host-local}]\n"),
+	)
 	a := join(t, path, "a", still(h, &now))
 	for i := range 3 {
 		if _, err := a.addCluster(calicoConf(), fmt.Sprint("c", i), model.AddressWishes{}); err != nil {

@@ -98,7 +98,8 @@ func readCluster(conf json.RawMessage) (readConf, error) {
 		}
 	}
 	if len(c.families) == 0 {
-		return c, ipam.Invalid("set one of them to true", "ipam.assign_ipv4 and ipam.assign_ipv6 are both false: there is nothing to give")
+		return c, ipam.Invalid("set one of them to true",
+			"ipam.assign_ipv4 and ipam.assign_ipv6 are both false: there is nothing to give")
 	}
 	c.pools = map[model.IPFamily][]string{model.IPv4: in.Pools4, model.IPv6: in.Pools6}
 	for _, list := range []struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// cover makes sure that the pool has the addresses of a want, where the want may add them. Regions are only ever added, in
-// one compare-and-swap, so that nodes that see the same range for the first time agree on how it is cut.
+// cover makes sure that the pool has the addresses of a want, where the want may add them. Regions are only ever added,
+// in one compare-and-swap, so that nodes that see the same range for the first time agree on how it is cut.
 func (af *affinity) cover(ctx context.Context, p *pool, w want) error {
 	af.mem.mu.Lock()
 	known := p.object.Version != "" && len(p.lacks(w)) == 0
@@ -32,7 +32,8 @@ func (af *affinity) cover(ctx context.Context, p *pool, w want) error {
 			return af.registry.look(ctx, p) // what others have need not be tried
 		}
 	}
-	return model.Faultf(model.CodeTryAgain, "are the definitions of deploy/crds installed?", "pool %q cannot be written", p.name)
+	return model.Faultf(model.CodeTryAgain, "are the definitions of deploy/crds installed?",
+		"pool %q cannot be written", p.name)
 }
 
 // lacks are the parts of a want's network that the pool does not have.
@@ -51,7 +52,8 @@ func (af *affinity) coverOnce(ctx context.Context, p *pool, w want) (bool, error
 	missing := errors.Is(err, store.ErrNotFound)
 	switch {
 	case missing && !w.grow:
-		return false, model.Faultf(model.CodeInvalidConf, "make an AddressPool of that name", "%s: there is no pool %q", w.field, p.name)
+		return false, model.Faultf(model.CodeInvalidConf, "make an AddressPool of that name", "%s: there is no pool %q",
+			w.field, p.name)
 	case missing:
 		o = store.Object{}
 	case err != nil:
@@ -71,18 +73,23 @@ func (af *affinity) coverOnce(ctx context.Context, p *pool, w want) (bool, error
 		return true, nil
 	}
 	if !w.grow {
-		return false, model.Faultf(model.CodeInvalidConf, "add it to spec.regions of the pool, or choose addresses that are there",
+		return false, model.Faultf(model.CodeInvalidConf,
+			"add it to spec.regions of the pool, or choose addresses that are there",
 			"%s: pool %q does not have %s", w.field, p.name, w.network)
 	}
 	return af.enlarge(ctx, p, w, o, spec, lacks)
 }
 
 // enlarge adds regions, and with them what whereabouts has given of them.
-func (af *affinity) enlarge(ctx context.Context, p *pool, w want, o store.Object, spec model.AddressPool, lacks []netip.Prefix) (bool, error) {
+func (af *affinity) enlarge(
+	ctx context.Context, p *pool, w want, o store.Object, spec model.AddressPool, lacks []netip.Prefix,
+) (bool, error) {
 	if af.cfg.Apart {
 		return af.requests.requestRange(ctx, p, w)
 	}
-	next, spec, err := grants.Extended(ctx, af.cfg.Objects, o, spec, lacks, model.PoolRequest{Addresses: count(w.spans), Network: w.alias})
+	next, spec, err := grants.Extended(ctx, af.cfg.Objects, o, spec, lacks, model.PoolRequest{
+		Addresses: count(w.spans), Network: w.alias,
+	})
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", w.field, err)
 	}

@@ -26,10 +26,14 @@ func (a *Allocator) Doubts(conf json.RawMessage) []model.Doubt {
 	out := s.routes.Doubts()
 	for _, k := range whereabouts.IdleKeys() {
 		if _, has := fields[k[0]]; has {
-			out = append(out, model.Doubt{Field: "ipam." + k[0], Hint: "leave it out", Msg: fmt.Sprintf("ipam.%s has no effect: %s", k[0], k[1])})
+			out = append(out, model.Doubt{
+				Field: "ipam." + k[0], Hint: "leave it out", Msg: fmt.Sprintf("ipam.%s has no effect: %s", k[0], k[1]),
+			})
 		}
 	}
-	if s.gateway.IsValid() && len(s.wants) > 0 && !slices.ContainsFunc(s.wants, func(w want) bool { return w.network.Contains(s.gateway) }) {
+	if s.gateway.IsValid() && len(s.wants) > 0 && !slices.ContainsFunc(s.wants, func(w want) bool {
+		return w.network.Contains(s.gateway)
+	}) {
 		out = append(out, model.Doubt{
 			Field: "ipam.gateway", Hint: "choose one there",
 			Msg: fmt.Sprintf("gateway %s is in no range", s.gateway),

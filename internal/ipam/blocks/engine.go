@@ -38,8 +38,8 @@ type Config struct {
 	Now    func() time.Time
 	After  func(time.Duration) <-chan time.Time
 	Random io.Reader
-	// Cooldown is how long an address rests where its pool does not say; Idle how long an empty block is kept; Patience how long
-	// an ADD waits for other nodes. 0 means the default.
+	// Cooldown is how long an address rests where its pool does not say; Idle how long an empty block is kept; Patience
+	// how long an ADD waits for other nodes. 0 means the default.
 	Cooldown, Idle, Patience time.Duration
 	// Gone is for how long a Node object must have been missing for its blocks to be taken over; 0 means ten minutes.
 	Gone time.Duration
@@ -53,11 +53,11 @@ type Config struct {
 	Flush func(context.Context, []netip.Addr) error
 	// Unrouted: other nodes are not told the ways to addresses of the cluster's pools. Whoever gets one hears of it, once.
 	Unrouted bool
-	// MachinesKnown: Objects has every virtual machine. To one that it has not nothing is promised because a pod says so: nobody
-	// would ever take that back.
+	// MachinesKnown: Objects has every virtual machine. To one that it has not nothing is promised because a pod says so:
+	// nobody would ever take that back.
 	MachinesKnown bool
-	// Apart: the controller is a program with rights of its own, which this node's agent lacks. It alone writes pools, deletes claims,
-	// and says which nodes are gone.
+	// Apart: the controller is a program with rights of its own, which this node's agent lacks. It alone writes pools,
+	// deletes claims, and says which nodes are gone.
 	Apart bool
 	// Step, which may be nil, is called before and after each thing that is done, for fault tests.
 	Step func(name string) error
@@ -70,8 +70,8 @@ func (c *Config) step(name string) error {
 	return c.Step(name)
 }
 
-// Engine gives addresses from this node's blocks. It is safe for concurrent use. It only builds its parts and hands them to each
-// other; doc.go says what each of them does.
+// Engine gives addresses from this node's blocks. It is safe for concurrent use. It only builds its parts and hands
+// them to each other; doc.go says what each of them does.
 type Engine struct {
 	cfg  Config
 	kick notify.Chan // something is to be tended
@@ -114,19 +114,25 @@ func Open(cfg Config) (*Engine, error) {
 func build(config Config) *Engine {
 	e := &Engine{cfg: config, kick: notify.New(), clock: &clock{read: config.Now}}
 	cfg, kick, clock := &e.cfg, e.kick, e.clock
-	e.mem = &memory{cfg: cfg, kick: kick, clock: clock, pools: map[string]*pool{}, catalog: newCatalog(), homeless: map[netip.Addr]holder{}}
+	e.mem = &memory{
+		cfg: cfg, kick: kick, clock: clock, pools: map[string]*pool{}, catalog: newCatalog(),
+		homeless: map[netip.Addr]holder{},
+	}
 	e.namesakes = &namesakes{
-		cfg: cfg, kick: kick, clock: clock, sent: map[string]bool{}, usurps: map[string]int{}, strangers: map[string]*stranger{},
+		cfg: cfg, kick: kick, clock: clock, sent: map[string]bool{}, usurps: map[string]int{},
+		strangers: map[string]*stranger{},
 	}
 	e.journal = &journalFile{cfg: cfg, mem: e.mem, namesakes: e.namesakes}
 	e.chooser = &chooser{cfg: cfg, kick: kick, clock: clock, mem: e.mem}
 	e.registry = &registry{
-		cfg: cfg, clock: clock, mem: e.mem, namesakes: e.namesakes, missing: map[string]time.Time{}, clean: map[string]map[string]string{},
+		cfg: cfg, clock: clock, mem: e.mem, namesakes: e.namesakes, missing: map[string]time.Time{},
+		clean: map[string]map[string]string{},
 	}
 	e.requests = &requests{cfg: cfg, mem: e.mem, chooser: e.chooser, registry: e.registry}
 	e.claims = &addressClaims{cfg: cfg, mem: e.mem, journal: e.journal, requests: e.requests}
 	e.affinity = &affinity{
-		cfg: cfg, clock: clock, mem: e.mem, namesakes: e.namesakes, journal: e.journal, registry: e.registry, requests: e.requests,
+		cfg: cfg, clock: clock, mem: e.mem, namesakes: e.namesakes, journal: e.journal, registry: e.registry,
+		requests: e.requests,
 	}
 	e.obtainer = &obtainer{
 		cfg: cfg, kick: kick, clock: clock, mem: e.mem, namesakes: e.namesakes, journal: e.journal, registry: e.registry,
@@ -184,7 +190,8 @@ func reservedFor(r model.ReservedAddress) string {
 
 func taken(w want, by string) error {
 	if w.machine {
-		return model.Faultf(model.CodeTryAgain, "it is tried again until the machine's pod before is gone", "%s: address %s is taken by %s", w.field, w.addr, by)
+		return model.Faultf(model.CodeTryAgain, "it is tried again until the machine's pod before is gone",
+			"%s: address %s is taken by %s", w.field, w.addr, by)
 	}
 	return model.Faultf(model.CodeExhausted, "ask for another address, or release that one first",
 		"%s: address %s is taken by %s", w.field, w.addr, by)

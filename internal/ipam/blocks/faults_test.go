@@ -75,9 +75,12 @@ func (w *tale) tell() {
 	tend := func(n *node) func() { return func() { w.tend(n) } }
 	later := func(s int) func() { return func() { w.now = w.now.Add(time.Duration(s) * time.Second) } }
 	for _, f := range []func(){
-		add(a, "a1"), tend(a), add(b, "b1"), tend(b), certain(a, "a3", "10.0.0.13"), certain(a, "a2", "10.0.0.21"), tend(b), tend(b),
-		certain(a, "a2", "10.0.0.21"), certain(b, "b2", "10.0.0.5"), tend(a), certain(b, "b2", "10.0.0.5"), tend(a), del(a, "a2"), later(20), tend(a),
-		tend(a), tend(b), del(a, "a3"), del(b, "b2"), later(20), tend(b), tend(b), tend(a), later(70), tend(a), later(70), tend(a), del(a, "a1"), later(70), tend(a), tend(a),
+		add(a, "a1"), tend(a), add(b, "b1"), tend(b), certain(a, "a3", "10.0.0.13"), certain(a, "a2", "10.0.0.21"),
+		tend(b), tend(b),
+		certain(a, "a2", "10.0.0.21"), certain(b, "b2", "10.0.0.5"), tend(a), certain(b, "b2", "10.0.0.5"), tend(a),
+		del(a, "a2"), later(20), tend(a),
+		tend(a), tend(b), del(a, "a3"), del(b, "b2"), later(20), tend(b), tend(b), tend(a), later(70), tend(a), later(70),
+		tend(a), del(a, "a1"), later(70), tend(a), tend(a),
 		later(70), tend(a), later(800), tend(a), tend(a), later(100), tend(a),
 	} {
 		f()
@@ -99,7 +102,10 @@ func (w *tale) grab(n *node, name string) {
 // TestAnyFaultAtAnyStep: killed between any two steps, or cut off there: no address twice, and in the end none lost.
 func TestAnyFaultAtAnyStep(t *testing.T) {
 	nettest.Whole(t)
-	for _, fault := range []string{"killed", "killed, its last words late", "killed, its journal lost", "killed, its journal lost, its last words late", "answers lost, then killed"} {
+	for _, fault := range []string{
+		"killed", "killed, its last words late", "killed, its journal lost", "killed, its journal lost, its last words late",
+		"answers lost, then killed",
+	} {
 		t.Run(fault, func(t *testing.T) {
 			hits := 0
 			stride := 1

@@ -122,8 +122,8 @@ func (fo *follower) pause() time.Duration {
 	return min(seldom, fo.cfg.Idle)
 }
 
-// hear notes an event; true when there is something to do. What it says of this node's own things may be older than what
-// this node wrote, so it is only a reason to look.
+// hear notes an event; true when there is something to do. What it says of this node's own things may be older than
+// what this node wrote, so it is only a reason to look.
 func (fo *follower) hear(ev store.Event) bool {
 	fo.mem.mu.Lock()
 	defer fo.mem.mu.Unlock()
@@ -152,7 +152,8 @@ func (fo *follower) hear(ev store.Event) bool {
 	}
 	fo.registry.hearRival(spec, ev.Type == store.Deleted)
 	p := fo.mem.pools[spec.Pool]
-	if p == nil && ev.Type != store.Deleted && fo.named(spec) { // a machine before this one used the pool: nobody else gives that back
+	if p == nil && ev.Type != store.Deleted && fo.named(spec) {
+		// a machine before this one used the pool: nobody else gives that back
 		p = fo.mem.pool(spec.Pool)
 	}
 	if p == nil {
@@ -166,7 +167,8 @@ func (fo *follower) hear(ev store.Event) bool {
 		}
 		p.tell()
 	}
-	news := ev.Type != store.Deleted && (spec.Node == fo.cfg.Node && p.blocks[spec.CIDR] == nil || fo.unknownSingle(p, spec))
+	news := ev.Type != store.Deleted &&
+		(spec.Node == fo.cfg.Node && p.blocks[spec.CIDR] == nil || fo.unknownSingle(p, spec))
 	fo.mem.synced = fo.mem.synced && !news
 	for _, b := range p.order {
 		if b.parent == spec.CIDR && (ev.Type == store.Deleted || b.object.Version != ev.Object.Version) {
@@ -239,7 +241,9 @@ func (fo *follower) tendPool(ctx context.Context, p *pool, sync bool) error {
 	if err := fo.freshen(ctx, p); err != nil {
 		return err
 	}
-	return errors.Join(fo.coverExpected(ctx, p), fo.returner.absorb(ctx, p), fo.greet(ctx, p), fo.returner.quiet(ctx, p), fo.returner.unreserve(ctx, p), fo.returner.claims(ctx, p), fo.returner.answer(ctx, p), fo.returner.refuse(ctx, p), fo.returner.giveBack(ctx, p), fo.stock(ctx, p))
+	return errors.Join(fo.coverExpected(ctx, p), fo.returner.absorb(ctx, p), fo.greet(ctx, p), fo.returner.quiet(ctx, p),
+		fo.returner.unreserve(ctx, p), fo.returner.claims(ctx, p), fo.returner.answer(ctx, p), fo.returner.refuse(ctx, p),
+		fo.returner.giveBack(ctx, p), fo.stock(ctx, p))
 }
 
 // stock claims spare blocks. The caller has the pool's turn.
@@ -283,7 +287,8 @@ func (fo *follower) spareBlock(ctx context.Context, p *pool, w want) (bool, erro
 	return false, nil
 }
 
-// greet claims this node's blocks of a pool anew where a stranger has not seen that for long. The caller has the pool's turn.
+// greet claims this node's blocks of a pool anew where a stranger has not seen that for long. The caller has the pool's
+// turn.
 func (fo *follower) greet(ctx context.Context, p *pool) error {
 	if !fo.namesakes.wait() {
 		return nil

@@ -30,8 +30,8 @@ func (m *memory) choose(w want, h holder, tired bool) (a netip.Addr, ok, dirty b
 	return a, ok, dirty, nil
 }
 
-// occupied deals with a certain address that somebody has: done, or an error. Where it is free it does nothing. The caller
-// holds the lock.
+// occupied deals with a certain address that somebody has: done, or an error. Where it is free it does nothing. The
+// caller holds the lock.
 func (p *pool) occupied(w *want, h holder) (done bool, err error) {
 	was, held := p.held[w.addr]
 	if !held {
@@ -122,8 +122,8 @@ func (m *memory) rest(p *pool, a netip.Addr) {
 	p.resting[a] = r
 }
 
-// unget takes addresses back that nobody has used. They need no rest. A claim may have had its own before: they stay with it
-// until it is seen not to name them.
+// unget takes addresses back that nobody has used. They need no rest. A claim may have had its own before: they stay
+// with it until it is seen not to name them.
 func (m *memory) unget(ips []model.IP, h holder) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"github.com/weft-net/weft/internal/notify"
 )
 
-// hurry is how long a block must have been empty when another node needs it: long enough not to take away what a call that
-// is under way has just claimed.
+// hurry is how long a block must have been empty when another node needs it: long enough not to take away what a call
+// that is under way has just claimed.
 const hurry = 500 * time.Millisecond
 
 // surplus chooses the blocks that go back. Nothing is given from them from here on.
@@ -64,7 +64,8 @@ func (rt *returner) surplus(p *pool) []*block {
 	return out
 }
 
-// yields tells whether a ceded address is asked for by the claim whose it is, and not in use here; the caller holds the lock.
+// yields tells whether a ceded address is asked for by the claim whose it is, and not in use here; the caller holds the
+// lock.
 func (p *pool) yields(b *block) bool {
 	_, claim, _ := strings.Cut(b.spec.Asked[b.cidr.Addr()], claims.For)
 	return b.single() && claim != "" && p.held[b.cidr.Addr()] == holder{claim: claim}
@@ -73,7 +74,8 @@ func (p *pool) yields(b *block) bool {
 // asked tells whether another node asks for a block of one address.
 func (b *block) asked() bool { return b.cidr.IsSingleIP() && len(b.spec.Asked) > 0 }
 
-// dispensable tells whether enough is free without a block, of which nothing may be wanted any more; the caller holds the lock.
+// dispensable tells whether enough is free without a block, of which nothing may be wanted any more; the caller holds
+// the lock.
 func (rt *returner) dispensable(p *pool, b *block, now time.Time) bool {
 	for _, d := range p.wants {
 		of := slices.ContainsFunc(d.want.spans, func(s span) bool { return s.overlaps(b.cidr) })

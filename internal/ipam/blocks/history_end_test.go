@@ -15,8 +15,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestHistory: more than 100,000 operations, and never an address twice; in the end every address can be had, and when all pods
-// are gone, no block is left.
+// TestHistory: more than 100,000 operations, and never an address twice; in the end every address can be had, and when
+// all pods are gone, no block is left.
 func TestHistory(t *testing.T) {
 	ops := 105_000
 	if testing.Short() {
@@ -45,7 +45,8 @@ func TestHistory(t *testing.T) {
 	if h.overlaid == 0 {
 		t.Error("no pool came to overlap with another")
 	}
-	h.delIn(netip.MustParsePrefix("10.5.0.0/16")) // what a pool has that gives nothing further comes back when its pods are gone
+	// what a pool has that gives nothing further comes back when its pods are gone
+	h.delIn(netip.MustParsePrefix("10.5.0.0/16"))
 	h.settle()
 	const want = 255 + 32 + 32*rivalPools
 	for range 600 { // all that is left, by turns
@@ -87,8 +88,8 @@ func (h *history) delIn(in netip.Prefix) {
 	}
 }
 
-// settle lets time pass, and all nodes work, until nothing is under way: nobody has written anything for longer than it takes until
-// what a machine left behind is its successor's.
+// settle lets time pass, and all nodes work, until nothing is under way: nobody has written anything for longer than it
+// takes until what a machine left behind is its successor's.
 func (h *history) settle() {
 	const step, most = 4 * time.Minute, 200
 	quiet, version := time.Duration(0), 0

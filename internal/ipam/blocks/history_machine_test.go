@@ -65,7 +65,8 @@ func (h *history) hold(n *node, r *roamer, incoming bool) (ipam.Hold, string, er
 	return held, id, err
 }
 
-// boot starts a machine on a node. It has the addresses that it had before, unless their pool gives none, and nobody else has.
+// boot starts a machine on a node. It has the addresses that it had before, unless their pool gives none, and nobody
+// else has.
 func (h *history) boot(n *node, r *roamer) string {
 	held, id, err := h.hold(n, r, false)
 	if err != nil {
@@ -121,7 +122,8 @@ func (h *history) migrate(n *node, r *roamer) string {
 		same = append(same, ip.Address.Addr())
 	}
 	if !held.Standby() || !slices.Equal(same, addrs) {
-		h.t.Fatalf("operation %d: the target of %s gets %v (stands by: %t), the source has %v", h.next, r.holder(), same, held.Standby(), addrs)
+		h.t.Fatalf("operation %d: the target of %s gets %v (stands by: %t), the source has %v", h.next, r.holder(), same,
+			held.Standby(), addrs)
 	}
 	ask := n.machineAsk(r.name, id, calicoConf())
 	ask.Held = same
@@ -135,8 +137,8 @@ func (h *history) migrate(n *node, r *roamer) string {
 	return "machine migrates"
 }
 
-// unmake deletes a machine that does not run, and its promise, as a server does with what belonged to it. The next one of the name is
-// another one.
+// unmake deletes a machine that does not run, and its promise, as a server does with what belonged to it. The next one
+// of the name is another one.
 func (h *history) unmake(r *roamer, all bool) string {
 	prompt := h.rand.IntN(2) == 0 // a server may be slow: then the promise is found to be an earlier machine's
 	for k, o := range h.dir.objects {

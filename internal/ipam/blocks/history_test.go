@@ -17,8 +17,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// history is a long life of a small cluster: pods come and go, nodes lose the store, are killed at any step, die and are made
-// anew, clocks jump, pools change. Every answer is compared with all that was answered before.
+// history is a long life of a small cluster: pods come and go, nodes lose the store, are killed at any step, die and
+// are made anew, clocks jump, pools change. Every answer is compared with all that was answered before.
 type history struct {
 	t     *testing.T
 	rand  *rand.Rand
@@ -57,8 +57,10 @@ func newHistory(t *testing.T, seed uint64) *history {
 		files = append(files, poolYAML(fmt.Sprint("e", i), fmt.Sprintf("10.5.%d.0/27", i), 29))
 	}
 	h := &history{
-		t: t, rand: rand.New(rand.NewPCG(seed, 7)), names: []string{"n1", "n2", "n3", "n4"}, nodes: map[string]*node{}, now: time.Unix(1e9, 0),
-		skew: map[string]time.Duration{}, steps: map[string]int{}, has: map[netip.Addr]string{}, unclean: map[string]map[netip.Addr]bool{}, done: map[string]int{},
+		t: t, rand: rand.New(rand.NewPCG(seed, 7)), names: []string{"n1", "n2", "n3", "n4"}, nodes: map[string]*node{},
+		now:  time.Unix(1e9, 0),
+		skew: map[string]time.Duration{}, steps: map[string]int{}, has: map[netip.Addr]string{},
+		unclean: map[string]map[netip.Addr]bool{}, done: map[string]int{},
 		lines: map[string]*line{},
 	}
 	for _, name := range h.names {
@@ -189,7 +191,8 @@ func (h *history) add(n *node) string {
 		}
 		for name, unclean := range h.unclean {
 			if unclean[a] {
-				h.t.Fatalf("address %s is given on node %s, and the kernel of node %s still tracks its connections", a, n.name, name)
+				h.t.Fatalf("address %s is given on node %s, and the kernel of node %s still tracks its connections", a,
+					n.name, name)
 			}
 		}
 		h.has[a] = n.name + "/" + id
@@ -201,7 +204,9 @@ func (h *history) del(n *node) string {
 	if len(n.ledger) == 0 {
 		return "nothing"
 	}
-	ids := slices.SortedFunc(maps.Keys(n.ledger), func(a, b model.AttachmentKey) int { return len(a.ContainerID) - len(b.ContainerID) })
+	ids := slices.SortedFunc(maps.Keys(n.ledger), func(a, b model.AttachmentKey) int {
+		return len(a.ContainerID) - len(b.ContainerID)
+	})
 	k := ids[h.rand.IntN(len(ids))]
 	for _, a := range n.ledger[k] {
 		h.unclean[n.name][a] = !strings.HasPrefix(h.has[a], ofMachine) // a machine's connections are its own
@@ -251,7 +256,8 @@ func (h *history) tendAll(n *node) {
 	_ = e.follower.tend(context.Background())
 }
 
-// pool has people change a pool: it is disabled and enabled, and given regions that younger pools have, and that these lose later.
+// pool has people change a pool: it is disabled and enabled, and given regions that younger pools have, and that these
+// lose later.
 func (h *history) pool() {
 	if h.moved < h.overlaid && h.rand.IntN(3) == 0 {
 		narrow(h.t, h.dir, fmt.Sprint("e", h.moved), fmt.Sprintf("10.5.%d.0/27", h.moved))
@@ -313,8 +319,8 @@ func (h *history) anew(name string) {
 	h.join(name)
 }
 
-// overlaps looks whether two blocks of one pool overlap, or one is of a pool that gives nothing. Blocks of two pools may, until one
-// of their nodes has seen the other's.
+// overlaps looks whether two blocks of one pool overlap, or one is of a pool that gives nothing. Blocks of two pools
+// may, until one of their nodes has seen the other's.
 func (h *history) overlaps() {
 	all, err := h.dir.List(context.Background(), store.AddressBlocks())
 	if err != nil {

@@ -79,7 +79,8 @@ func (jf *journalFile) load() error {
 			"journal of address blocks %s: %w", path, err)
 	}
 	if j.Version > journalVersion {
-		return model.Faultf(model.CodeIO, "use the newer program", "journal of address blocks %s: version %d is newer than %d", path, j.Version, journalVersion)
+		return model.Faultf(model.CodeIO, "use the newer program",
+			"journal of address blocks %s: version %d is newer than %d", path, j.Version, journalVersion)
 	}
 	if j.Node != jf.cfg.Node {
 		return model.Faultf(model.CodeIO, "give this node its old name, or choose another --state-dir",
@@ -106,8 +107,8 @@ func (jf *journalFile) load() error {
 	return nil
 }
 
-// save writes what the engine knows now into the journal; the caller does not hold the lock. It is on the disk when save
-// returns: a return that is begun must not be forgotten, whatever dies.
+// save writes what the engine knows now into the journal; the caller does not hold the lock. It is on the disk when
+// save returns: a return that is begun must not be forgotten, whatever dies.
 func (jf *journalFile) save() error {
 	jf.writing.Lock()
 	defer jf.writing.Unlock()
@@ -137,7 +138,10 @@ func (jf *journalFile) snapshot() journal {
 	jf.mem.mu.Lock()
 	defer jf.mem.mu.Unlock()
 	jf.mem.unsaved = false
-	j := journal{Version: journalVersion, Node: jf.cfg.Node, Blocks: []journalBlock{}, Strangers: jf.namesakes.toPeople(), Pools: jf.mem.catalog.all()}
+	j := journal{
+		Version: journalVersion, Node: jf.cfg.Node, Blocks: []journalBlock{}, Strangers: jf.namesakes.toPeople(),
+		Pools: jf.mem.catalog.all(),
+	}
 	for _, p := range jf.mem.pools {
 		if _, in := jf.mem.catalog.pools[p.name]; !in && len(p.spec.Regions) > 0 {
 			j.Pools = append(j.Pools, p.spec)
@@ -170,14 +174,16 @@ func (jf *journalFile) snapshot() journal {
 	return j
 }
 
-// keepBack has nobody here get an address that is about to be this node's, whatever becomes of that, but the claim whose it is.
+// keepBack has nobody here get an address that is about to be this node's, whatever becomes of that, but the claim
+// whose it is.
 func (jf *journalFile) keepBack(p *pool, a netip.Addr, claim string) error {
 	jf.mem.mark(p, a, claim)
 	return jf.saveMarks()
 }
 
-// saveMarks writes the journal if it lacks something, such as a mark that was noted and not written: a write to the store that makes an
-// address this node's may be the last thing that this engine does, and the next one must not give it to anybody else.
+// saveMarks writes the journal if it lacks something, such as a mark that was noted and not written: a write to the
+// store that makes an address this node's may be the last thing that this engine does, and the next one must not give
+// it to anybody else.
 func (jf *journalFile) saveMarks() error {
 	jf.mem.mu.Lock()
 	unsaved := jf.mem.unsaved

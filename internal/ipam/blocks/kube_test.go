@@ -48,7 +48,8 @@ func over(t *testing.T, s *apitest.Server, url, name string) *kube.Store {
 	return k
 }
 
-// TestOnKubernetes: two nodes share a range on a real API server, which is stopped for a while; one node is killed meanwhile.
+// TestOnKubernetes: two nodes share a range on a real API server, which is stopped for a while; one node is killed
+// meanwhile.
 func TestOnKubernetes(t *testing.T) {
 	nettest.Whole(t)
 	s := kubernetes(t)
@@ -95,7 +96,8 @@ func TestOnKubernetes(t *testing.T) {
 	again := func(n *node, id string) {
 		t.Helper()
 		var err error
-		for limit := time.Now().Add(time.Minute); time.Now().Before(limit); { // as a runtime does: a handful of requests a second go to the server
+		for limit := time.Now().Add(time.Minute); time.Now().Before(limit); {
+			// as a runtime does: a handful of requests a second go to the server
 			if _, err = n.add(conf, id); err == nil {
 				return
 			}
@@ -135,7 +137,8 @@ func TestOnKubernetes(t *testing.T) {
 		}
 	}
 	var f *model.Fault
-	if !errors.As(err, &f) || f.Code != model.CodeTryAgain || !strings.Contains(err.Error(), "the cluster's store does not answer") {
+	if !errors.As(err, &f) || f.Code != model.CodeTryAgain ||
+		!strings.Contains(err.Error(), "the cluster's store does not answer") {
 		t.Errorf("used up without the server: %v", err)
 	}
 	checkOnce(t, a, b)

@@ -26,8 +26,8 @@ func (s slow) List(ctx context.Context, kind store.Kind) ([]store.Object, error)
 	return all, err
 }
 
-// TestLearnIsOvertakenByAWatch: the first ADD asks for the pools by itself. What the watch has told while the answer was on its
-// way is newer, whether it has told everything or not.
+// TestLearnIsOvertakenByAWatch: the first ADD asks for the pools by itself. What the watch has told while the answer
+// was on its way is newer, whether it has told everything or not.
 func TestLearnIsOvertakenByAWatch(t *testing.T) {
 	for _, whole := range []bool{false, true} {
 		_, path := cluster(t, map[string]string{"a.yaml": poolYAML("a", "10.1.0.0/24", 28, "")})
@@ -72,7 +72,9 @@ func TestGarbageOfAnUnknownPool(t *testing.T) {
 		a.engine.Restore(t.Context(), []ipam.Ask{a.ask(calicoConf(), key(id), addr)})
 		addr = addr.Next()
 	}
-	if err := a.engine.Allocators()[1].GC(t.Context(), ipam.Ask{Network: "net"}, []model.AttachmentKey{key("kept")}); err != nil {
+	if err := a.engine.Allocators()[1].GC(t.Context(), ipam.Ask{Network: "net"}, []model.AttachmentKey{
+		key("kept"),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	a.engine.mem.mu.Lock()

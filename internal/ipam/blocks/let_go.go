@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// leave makes sure, before an address of a claim is given to somebody else, that nobody who has read the claim before takes it still.
-// False: not now.
+// leave makes sure, before an address of a claim is given to somebody else, that nobody who has read the claim before
+// takes it still. False: not now.
 func (rt *returner) leave(ctx context.Context, p *pool, a netip.Addr) (bool, error) {
 	rt.mem.mu.Lock()
 	b := p.blockOf(a)

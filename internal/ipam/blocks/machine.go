@@ -14,12 +14,13 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// What is promised to a virtual machine is an AddressClaim that nobody has to write: the first pod that the machine runs in makes
-// it, one for each of its interfaces, and it belongs to the machine's object, so that it goes with that. Beyond what people's claims
-// can do it can be used by two pods at a time: while the machine migrates, the second stands by.
+// What is promised to a virtual machine is an AddressClaim that nobody has to write: the first pod that the machine
+// runs in makes it, one for each of its interfaces, and it belongs to the machine's object, so that it goes with that.
+// Beyond what people's claims can do it can be used by two pods at a time: while the machine migrates, the second
+// stands by.
 
-// machineClaim finds the promise to the machine that an attachment is of, and makes it where there is none. The zero value: there is
-// nothing to keep.
+// machineClaim finds the promise to the machine that an attachment is of, and makes it where there is none. The zero
+// value: there is nothing to keep.
 func (ac *addressClaims) machineClaim(ctx context.Context, ask ipam.Ask) (addressClaim, error) {
 	if ask.VM == nil {
 		return addressClaim{}, nil
@@ -48,14 +49,15 @@ func (ac *addressClaims) machineClaim(ctx context.Context, ask ipam.Ask) (addres
 		return c, nil
 	}
 	if owner.Version == "" && ask.Unproven && ac.cfg.MachinesKnown {
-		ac.cfg.Log.Warn("nothing is promised to a virtual machine that there is not", "machine", ask.VM.String(), "container", ask.ContainerID)
+		ac.cfg.Log.Warn("nothing is promised to a virtual machine that there is not", "machine", ask.VM.String(),
+			"container", ask.ContainerID)
 		return addressClaim{}, nil
 	}
 	return ac.makeClaim(ctx, c.id, ask, owner)
 }
 
-// machineObject is the object of a machine that lasts: the VirtualMachine, or the instance where it has none. Without a version: there
-// is no object.
+// machineObject is the object of a machine that lasts: the VirtualMachine, or the instance where it has none. Without a
+// version: there is no object.
 func (ac *addressClaims) machineObject(ctx context.Context, vm model.VMRef) (store.Object, error) {
 	for _, kind := range []store.Kind{store.VirtualMachines(), store.VirtualMachineInstances()} {
 		o, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
@@ -87,7 +89,8 @@ func earlier(claim store.Object, uid string, owner store.Object) bool {
 // dropClaim takes the promise to an earlier machine away. Nodes that keep its addresses find that out.
 func (ac *addressClaims) dropClaim(ctx context.Context, c addressClaim) error {
 	if ac.cfg.Apart {
-		return model.Faultf(model.CodeTryAgain, "the controller takes it away, and then it is tried again; does the Deployment weft-controller run?",
+		return model.Faultf(model.CodeTryAgain,
+			"the controller takes it away, and then it is tried again; does the Deployment weft-controller run?",
 			"%s is a promise to an earlier virtual machine of that name", c.id)
 	}
 	_, err := store.Bounded(ctx, func(ctx context.Context) (struct{}, error) {
@@ -104,7 +107,9 @@ func (ac *addressClaims) dropClaim(ctx context.Context, c addressClaim) error {
 }
 
 // makeClaim makes a promise, without addresses yet.
-func (ac *addressClaims) makeClaim(ctx context.Context, id string, ask ipam.Ask, owner store.Object) (addressClaim, error) {
+func (ac *addressClaims) makeClaim(
+	ctx context.Context, id string, ask ipam.Ask, owner store.Object,
+) (addressClaim, error) {
 	c := addressClaim{id: id, machine: ask.VM}
 	kind, key := claims.Place(id)
 	vm := model.ClaimedInterface{Name: ask.VM.Name, UID: ask.VM.UID, Network: ask.Network, IfName: ask.IfName}
@@ -118,12 +123,15 @@ func (ac *addressClaims) makeClaim(ctx context.Context, id string, ask ipam.Ask,
 	if err != nil {
 		return c, err
 	}
-	got, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) { return ac.cfg.Objects.Create(ctx, kind, o) })
+	got, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+		return ac.cfg.Objects.Create(ctx, kind, o)
+	})
 	switch {
 	case errors.Is(err, store.ErrExists):
 		return c, model.Faultf(model.CodeTryAgain, "", "%s was made meanwhile: %w", c.id, err)
 	case errors.Is(err, store.ErrNotFound):
-		return c, model.Faultf(model.CodeTryAgain, "are the definitions of deploy/crds installed, and is there a namespace "+key.Namespace+"?", "%s cannot be made: %w", c.id, err)
+		return c, model.Faultf(model.CodeTryAgain, "are the definitions of deploy/crds installed, and is there a namespace "+
+			key.Namespace+"?", "%s cannot be made: %w", c.id, err)
 	case err != nil:
 		return c, store.Unreachable(c.id, err)
 	}
@@ -131,7 +139,8 @@ func (ac *addressClaims) makeClaim(ctx context.Context, id string, ask ipam.Ask,
 	return c, nil
 }
 
-// standby is what an attachment gets that stands by for the one that has the claim's addresses: the same. False: nobody has any.
+// standby is what an attachment gets that stands by for the one that has the claim's addresses: the same. False: nobody
+// has any.
 func (c addressClaim) standby(ask ipam.Ask) ([]netip.Addr, bool) {
 	return c.addrs, ask.Incoming && len(c.addrs) > 0
 }

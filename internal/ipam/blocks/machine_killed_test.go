@@ -32,8 +32,8 @@ func (n *node) wishes(t *testing.T, has *node, vm, id string, addr netip.Addr) {
 	n.ledger[key(id)], n.confs[key(id)] = []netip.Addr{addr}, string(ask.Conf)
 }
 
-// TestMachineTakenBackAndKilled: a node that takes the address of a machine back into its own block may die at any step of that. What
-// comes after it gives the address to nobody else.
+// TestMachineTakenBackAndKilled: a node that takes the address of a machine back into its own block may die at any step
+// of that. What comes after it gives the address to nobody else.
 func TestMachineTakenBackAndKilled(t *testing.T) {
 	for at := 1; ; at++ {
 		a, b, now, _ := machines(t)
@@ -74,8 +74,8 @@ func TestMachineTakenBackAndKilled(t *testing.T) {
 	}
 }
 
-// TestSingleByALostAnswer: of an address that another node ceded, the claim was written anew and the answer was lost. It is this node's
-// still, and goes back when nobody has it any more.
+// TestSingleByALostAnswer: of an address that another node ceded, the claim was written anew and the answer was lost.
+// It is this node's still, and goes back when nobody has it any more.
 func TestSingleByALostAnswer(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
 		a, b, now, _ := machines(t)
@@ -88,7 +88,8 @@ func TestSingleByALostAnswer(t *testing.T) {
 		p := b.engine.mem.pools["four"]
 		single := p.blocks[netip.PrefixFrom(addr, 32)]
 		b.line.set(false, true)
-		if _, err := b.engine.affinity.grab(t.Context(), p, addr, claims.In(single.claim), single.object, single.spec); err == nil {
+		if _, err := b.engine.affinity.grab(t.Context(), p, addr, claims.In(single.claim), single.object,
+			single.spec); err == nil {
 			t.Fatal("the answer arrived")
 		}
 		b.line.set(false, false)
@@ -100,7 +101,9 @@ func TestSingleByALostAnswer(t *testing.T) {
 			t.Errorf("restarted: %t: the address is lost", restarted)
 		}
 		b.del("one")
-		if err := b.line.Objects.Delete(t.Context(), store.AddressClaims(), store.AddressClaims().Key("shop", (&model.VMRef{Namespace: "shop", Name: "db"}).Promise("net", "net1")), ""); err != nil {
+		if err := b.line.Objects.Delete(t.Context(), store.AddressClaims(),
+			store.AddressClaims().Key("shop", (&model.VMRef{Namespace: "shop", Name: "db"}).Promise("net", "net1")),
+			""); err != nil {
 			t.Fatal(err)
 		}
 		for range 8 {

@@ -13,16 +13,21 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestMachineOnNetwork: on a network that a pod asks for, a machine's address stays with it as in the cluster's, by an IPAMClaim that
-// the pod names or, without one, by a promise that nobody writes; a second pod stands by while it migrates.
+// TestMachineOnNetwork: on a network that a pod asks for, a machine's address stays with it as in the cluster's, by an
+// IPAMClaim that the pod names or, without one, by a promise that nobody writes; a second pod stands by while it
+// migrates.
 func TestMachineOnNetwork(t *testing.T) {
 	for _, claimed := range []bool{true, false} {
-		name, conf, args := "promise", `{"cniVersion":"1.0.0","name":"net","ipam":{"type":"whereabouts","range":"10.0.0.0/27","gateway":"10.0.0.30"}}`, [][2]string(nil)
+		name, conf, args := "promise",
+			`{"cniVersion":"1.0.0","name":"net","ipam":{"type":"whereabouts","range":"10.0.0.0/27","gateway":"10.0.0.30"}}`,
+			[][2]string(nil)
 		if claimed {
 			name, conf, args = "IPAMClaim", claimConf("vm"), [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "shop"}}
 		}
 		t.Run(name, func(t *testing.T) {
-			_, path := cluster(t, map[string]string{"pool.yaml": poolOf30, "claim.yaml": claimObject, "vm.yaml": machineManifest("db", "u1")})
+			_, path := cluster(t, map[string]string{
+				"pool.yaml": poolOf30, "claim.yaml": claimObject, "vm.yaml": machineManifest("db", "u1"),
+			})
 			now := time.Unix(1e9, 0)
 			calm := func(c *Config) {
 				c.Now = func() time.Time { return now }

@@ -19,8 +19,10 @@ import (
 
 // machineManifest is a machine as KubeVirt has it, with its instance.
 func machineManifest(name, uid string) string {
-	return "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: " + name + ", namespace: shop, uid: " + uid + "}\n---\n" +
-		"apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: " + name + ", namespace: shop, uid: i-" + uid + "}\n"
+	return "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: " + name + ", namespace: shop, uid: " +
+		uid + "}\n---\n" +
+		"apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: " + name +
+		", namespace: shop, uid: i-" + uid + "}\n"
 }
 
 // runs is the ADD of a pod that a machine runs in, with its record; incoming: it runs elsewhere, and migrates.
@@ -69,7 +71,8 @@ func (n *node) takes(vm, id string, addrs ...string) error {
 // machines are two nodes, a clock that is set by hand, and a machine.
 func machines(t *testing.T) (a, b *node, now *time.Time, path string) {
 	_, path = cluster(t, map[string]string{
-		"four.yaml": poolYAML("four", "10.1.0.0/27", 29), "six.yaml": poolYAML("six", "fd01::/112", 124), "vm.yaml": machineManifest("db", "u1"),
+		"four.yaml": poolYAML("four", "10.1.0.0/27", 29), "six.yaml": poolYAML("six", "fd01::/112", 124),
+		"vm.yaml": machineManifest("db", "u1"),
 	})
 	now = new(time.Time)
 	*now = time.Unix(1e9, 0)
@@ -83,7 +86,8 @@ func machines(t *testing.T) (a, b *node, now *time.Time, path string) {
 func (n *node) promise(vm string) string {
 	n.t.Helper()
 	ref := model.VMRef{Namespace: "shop", Name: vm}
-	o, err := n.line.Objects.Get(n.t.Context(), store.AddressClaims(), store.AddressClaims().Key("shop", ref.Promise("net", "net1")))
+	o, err := n.line.Objects.Get(n.t.Context(), store.AddressClaims(),
+		store.AddressClaims().Key("shop", ref.Promise("net", "net1")))
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -104,7 +108,8 @@ func has(t *testing.T, what, got, want string) {
 	}
 }
 
-// TestMachineKeepsItsAddresses over pods, restarts of agents, nodes that do not answer, and families that are added; nobody else gets them.
+// TestMachineKeepsItsAddresses over pods, restarts of agents, nodes that do not answer, and families that are added;
+// nobody else gets them.
 func TestMachineKeepsItsAddresses(t *testing.T) {
 	a, b, now, _ := machines(t)
 	first := a.runs("db", "one", false)
@@ -117,11 +122,14 @@ func TestMachineKeepsItsAddresses(t *testing.T) {
 	} {
 		has(t, "the promise", text, want)
 	}
-	has(t, "a second pod", a.runs("db", "two", false), "virtual machine shop/db: address "+first+" is taken by interface net1 of container one (network net) (it is tried again until the machine's pod before is gone)")
+	has(t, "a second pod", a.runs("db", "two", false),
+		"virtual machine shop/db: address "+first+
+			" is taken by interface net1 of container one (network net) (it is tried again until the machine's pod before is gone)")
 	a.del("one")
 	*now = now.Add(time.Hour)
 	for i := range 12 {
-		if got, err := a.addCluster(calicoConf(), "other"+strings.Repeat("x", i), model.AddressWishes{}); err != nil || strings.HasPrefix(got, first+"/") {
+		if got, err := a.addCluster(calicoConf(), "other"+strings.Repeat("x", i), model.AddressWishes{}); err != nil ||
+			strings.HasPrefix(got, first+"/") {
 			t.Fatalf("%s, error %v", got, err)
 		}
 	}
@@ -177,8 +185,8 @@ func (e *Engine) freshenAll(t *testing.T) {
 	}
 }
 
-// TestMachineMigrates: the second pod gets the same addresses and holds nothing; when the machine speaks there, they go over in one write,
-// whatever node's block they are of; one that fails leaves nothing.
+// TestMachineMigrates: the second pod gets the same addresses and holds nothing; when the machine speaks there, they go
+// over in one write, whatever node's block they are of; one that fails leaves nothing.
 func TestMachineMigrates(t *testing.T) {
 	a, b, now, path := machines(t)
 	c := join(t, path, "c", func(c *Config) { c.Now, c.After = a.config.Now, a.config.After })
@@ -224,7 +232,8 @@ func TestMachineMigrates(t *testing.T) {
 	}
 	for i := range 40 {
 		for _, n := range nodes[:3] {
-			if got, err := n.addCluster(calicoConf(), n.name+strings.Repeat("y", i), model.AddressWishes{}); err == nil && got == addr+"/32" {
+			if got, err := n.addCluster(calicoConf(), n.name+strings.Repeat("y", i), model.AddressWishes{}); err == nil &&
+				got == addr+"/32" {
 				t.Fatalf("node %s gives the machine's address to somebody else", n.name)
 			}
 			n.engine.freshenAll(t)
@@ -233,8 +242,8 @@ func TestMachineMigrates(t *testing.T) {
 	checkOnce(t, a, b, c)
 }
 
-// TestMachineIsGone: without the promise its addresses are anybody's, and who still means to take one comes too late; a machine of the
-// same name is another one.
+// TestMachineIsGone: without the promise its addresses are anybody's, and who still means to take one comes too late; a
+// machine of the same name is another one.
 func TestMachineIsGone(t *testing.T) {
 	a, b, now, path := machines(t)
 	addr := a.runs("db", "one", false)
@@ -252,18 +261,21 @@ func TestMachineIsGone(t *testing.T) {
 		*now = now.Add(claimLook)
 		a.engine.freshenAll(t)
 	}
-	if err := b.takes("db", "late", addr); err == nil || !strings.Contains(err.Error(), "does not name address "+addr+" any more") {
+	if err := b.takes("db", "late", addr); err == nil ||
+		!strings.Contains(err.Error(), "does not name address "+addr+" any more") {
 		t.Errorf("an address of a machine that is gone is taken: %v", err)
 	}
 	*now = now.Add(time.Hour)
-	if got, err := a.addCluster(calicoConf(), "free", model.AddressWishes{Addrs: []netip.Addr{netip.MustParseAddr(addr)}}); err != nil || got != addr+"/32" {
+	if got, err := a.addCluster(calicoConf(), "free", model.AddressWishes{
+		Addrs: []netip.Addr{netip.MustParseAddr(addr)},
+	}); err != nil || got != addr+"/32" {
 		t.Errorf("the address is not free: %s, error %v", got, err)
 	}
 	checkOnce(t, a, b)
 }
 
-// TestMachineTakenTooLate: between the look at the promise and the write the promise goes, and the address is given to somebody else: the
-// write must fail.
+// TestMachineTakenTooLate: between the look at the promise and the write the promise goes, and the address is given to
+// somebody else: the write must fail.
 func TestMachineTakenTooLate(t *testing.T) {
 	a, b, now, path := machines(t)
 	addr := a.runs("db", "one", false)
@@ -290,7 +302,9 @@ func TestMachineTakenTooLate(t *testing.T) {
 			*now = now.Add(time.Hour)
 			a.engine.freshenAll(t)
 		}
-		if got, err := a.addCluster(calicoConf(), "other", model.AddressWishes{Addrs: []netip.Addr{netip.MustParseAddr(addr)}}); err != nil {
+		if got, err := a.addCluster(calicoConf(), "other", model.AddressWishes{
+			Addrs: []netip.Addr{netip.MustParseAddr(addr)},
+		}); err != nil {
 			t.Fatalf("%s, error %v", got, err)
 		}
 		return nil
@@ -302,8 +316,8 @@ func TestMachineTakenTooLate(t *testing.T) {
 	checkOnce(t, a, b)
 }
 
-// TestMachineWithoutObject: where no machine has an object, its promise stays until somebody takes it away; a store that does not
-// answer is no reason not to start where it ran last.
+// TestMachineWithoutObject: where no machine has an object, its promise stays until somebody takes it away; a store
+// that does not answer is no reason not to start where it ran last.
 func TestMachineWithoutObject(t *testing.T) {
 	a, b, _, path := machines(t)
 	addr := a.runs("bare", "one", false)

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-net/weft/internal/notify"
 )
 
-// memory is what this node knows of pools and has given of its own blocks: an ADD is served from it alone. It asks no store and
-// writes no file. Who reads or changes a pool or a block holds its lock.
+// memory is what this node knows of pools and has given of its own blocks: an ADD is served from it alone. It asks no
+// store and writes no file. Who reads or changes a pool or a block holds its lock.
 type memory struct {
 	cfg   *Config
 	kick  notify.Chan
@@ -176,9 +176,10 @@ func (m *memory) unheld(cidrs ...netip.Prefix) (out []netip.Addr) {
 	return out
 }
 
-// home finds the pools that an address may be of: those that have a block of it here, else all of the cluster's network, because
-// people may have pools overlap, and move addresses from one to another. One that holds what is another's gives it to nobody, and rests
-// it when it is freed. Where no block is known, or no pool, it is not given whatever pool is met.
+// home finds the pools that an address may be of: those that have a block of it here, else all of the cluster's
+// network, because people may have pools overlap, and move addresses from one to another. One that holds what is
+// another's gives it to nobody, and rests it when it is freed. Where no block is known, or no pool, it is not given
+// whatever pool is met.
 func (m *memory) home(a netip.Addr, key model.AttachmentKey) []Held {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -220,8 +221,8 @@ func (m *memory) settle(gone func(holder) bool) {
 	maps.DeleteFunc(m.homeless, func(_ netip.Addr, h holder) bool { return gone(h) })
 }
 
-// mark notes whose an address is, that was just seen to be promised: an earlier promise, of which this node has not heard yet that it
-// is over, does not count. The journal does not have it yet.
+// mark notes whose an address is, that was just seen to be promised: an earlier promise, of which this node has not
+// heard yet that it is over, does not count. The journal does not have it yet.
 func (m *memory) mark(p *pool, a netip.Addr, claim string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

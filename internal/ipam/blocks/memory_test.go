@@ -16,8 +16,8 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// heap keeps objects in memory, for tests that make so many requests that a directory would take minutes. It decides as a server
-// does: by versions. Nobody watches it.
+// heap keeps objects in memory, for tests that make so many requests that a directory would take minutes. It decides as
+// a server does: by versions. Nobody watches it.
 type heap struct {
 	mu      sync.Mutex
 	objects map[store.Key]store.Object
@@ -62,7 +62,9 @@ func (h *heap) List(_ context.Context, kind store.Kind) ([]store.Object, error) 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var out []store.Object
-	for _, o := range slices.SortedFunc(maps.Values(h.objects), func(a, b store.Object) int { return cmp.Compare(a.Key.Name, b.Key.Name) }) {
+	for _, o := range slices.SortedFunc(maps.Values(h.objects), func(a, b store.Object) int {
+		return cmp.Compare(a.Key.Name, b.Key.Name)
+	}) {
 		if o.Key.Of(kind) {
 			out = append(out, o)
 		}
@@ -96,7 +98,9 @@ func (h *heap) CompareAndSwap(_ context.Context, _ store.Kind, version string, o
 	return h.put(o), nil
 }
 
-func (h *heap) CompareAndSwapStatus(ctx context.Context, kind store.Kind, version string, o store.Object) (store.Object, error) {
+func (h *heap) CompareAndSwapStatus(
+	ctx context.Context, kind store.Kind, version string, o store.Object,
+) (store.Object, error) {
 	return h.CompareAndSwap(ctx, kind, version, o)
 }
 

@@ -37,7 +37,8 @@ func TestNoAddressTwice(t *testing.T) {
 				"spec: {range: 10.0.0.0/26, allocations: {\"9\": {id: old, podref: default/old, ifname: net1}}}\n",
 		})
 		m := &machine{t: rt, dir: s.Objects(), now: time.Unix(1e9, 0), confs: []string{
-			rangeConf1("10.0.0.0/26"), rangeConf1("10.0.0.0/28"), rangeConf1("10.0.0.4-10.0.0.20/24"), rangeConf1("fd00::/124", `"exclude":["fd00::8/126"]`),
+			rangeConf1("10.0.0.0/26"), rangeConf1("10.0.0.0/28"), rangeConf1("10.0.0.4-10.0.0.20/24"),
+			rangeConf1("fd00::/124", `"exclude":["fd00::8/126"]`),
 		}}
 		for i, name := range []string{"a", "b", "c"} {
 			m.steps = append(m.steps, -1)
@@ -49,7 +50,8 @@ func TestNoAddressTwice(t *testing.T) {
 		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"add": m.add, "add again": m.add, "certain": m.certain, "del": m.del, "tend": m.tend, "tend once more": m.tend,
-			"later": m.later, "cut": m.cut, "late": m.late, "deliver": m.deliver, "kill": m.kill, "kill at a step": m.arm, "": m.check,
+			"later": m.later, "cut": m.cut, "late": m.late, "deliver": m.deliver, "kill": m.kill,
+			"kill at a step": m.arm, "": m.check,
 		})
 		crashes, ops = crashes+m.crashes, ops+m.ops
 	})

@@ -29,7 +29,9 @@ func narrow(t *testing.T, h *heap, name, cidr string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec.Regions = slices.DeleteFunc(spec.Regions, func(r model.AddressRegion) bool { return r.CIDR == netip.MustParsePrefix(cidr) })
+	spec.Regions = slices.DeleteFunc(spec.Regions, func(r model.AddressRegion) bool {
+		return r.CIDR == netip.MustParsePrefix(cidr)
+	})
 	next, err := store.AddressPoolObject(o, spec)
 	if err == nil {
 		_, err = h.CompareAndSwap(context.Background(), k, o.Version, next)
@@ -55,9 +57,9 @@ func (n *node) hear(h *heap, kind store.Kind) {
 	}
 }
 
-// TestMovedRegion: people move a region from one pool to another while pods have addresses of it. Whoever starts anew meanwhile, with
-// its journal or without, and whoever has heard of what: none of these addresses is given a second time, and all of them are given
-// by the other pool when they are back.
+// TestMovedRegion: people move a region from one pool to another while pods have addresses of it. Whoever starts anew
+// meanwhile, with its journal or without, and whoever has heard of what: none of these addresses is given a second
+// time, and all of them are given by the other pool when they are back.
 func TestMovedRegion(t *testing.T) {
 	const moved = "10.2.0.0/28"
 	for _, c := range []struct {
@@ -86,7 +88,9 @@ func TestMovedRegion(t *testing.T) {
 				n2.tend()
 				seen := map[string]bool{}
 				for i := range 3 {
-					a, err := n1.addCluster(calicoConf(), fmt.Sprint("first", i), model.AddressWishes{Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 2, 0, byte(5 * i)})}})
+					a, err := n1.addCluster(calicoConf(), fmt.Sprint("first", i), model.AddressWishes{
+						Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 2, 0, byte(5 * i)})},
+					})
 					if err != nil {
 						t.Fatal(err)
 					}

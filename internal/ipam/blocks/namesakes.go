@@ -20,13 +20,14 @@ import (
 	"github.com/weft-net/weft/internal/notify"
 )
 
-// Two machines may run as one node: a clone, a machine that was installed anew while the old one still runs. They must not give
-// addresses of the same blocks. So a claim says which machine made it, and a block of another machine with this node's name
-// is as another node's. Who sees one claims its own blocks anew, which the other sees in turn: that is a sign of life. A machine
-// that gives none for as long as a node must be missing to count as gone was replaced by this one.
+// Two machines may run as one node: a clone, a machine that was installed anew while the old one still runs. They must
+// not give addresses of the same blocks. So a claim says which machine made it, and a block of another machine with
+// this node's name is as another node's. Who sees one claims its own blocks anew, which the other sees in turn: that is
+// a sign of life. A machine that gives none for as long as a node must be missing to count as gone was replaced by this
+// one.
 
-// usurps is how often a claim may be another one than this engine made, by a machine of the same identity, before it is believed
-// that there are two of them: requests of an engine that was killed may arrive late.
+// usurps is how often a claim may be another one than this engine made, by a machine of the same identity, before it is
+// believed that there are two of them: requests of an engine that was killed may arrive late.
 const usurps = 3
 
 // mostSent bounds how many of its own claims an engine remembers.
@@ -78,8 +79,8 @@ func (n *namesakes) ours(spec model.AddressBlock) bool {
 
 func thing(pool string, cidr netip.Prefix) string { return pool + " " + cidr.String() }
 
-// strange tells whether a thing with this node's name on it belongs to another machine that may be alive. Of one that was silent
-// for long enough it does not.
+// strange tells whether a thing with this node's name on it belongs to another machine that may be alive. Of one that
+// was silent for long enough it does not.
 func (n *namesakes) strange(machine, what, claim string) bool {
 	if machine == "" || n.cfg.Machine == "" || machine == n.cfg.Machine {
 		return false
@@ -107,7 +108,8 @@ func (n *namesakes) lives(machine string, s *stranger) {
 	s.since = n.clock.now()
 	if !s.alive {
 		s.alive = true
-		n.cfg.Log.Error("two machines run as this node; give each agent its own --node", "node", n.cfg.Node, "machine", machine, "self", n.cfg.Machine)
+		n.cfg.Log.Error("two machines run as this node; give each agent its own --node", "node", n.cfg.Node,
+			"machine", machine, "self", n.cfg.Machine)
 	}
 }
 
@@ -133,8 +135,8 @@ func (n *namesakes) usurped(b *block, spec model.AddressBlock) bool {
 	return true
 }
 
-// claimedHere reports whether the holder of a ceded address that this engine has by another claim is this machine all the same: it made
-// that claim and the answer was lost, or an engine before it did.
+// claimedHere reports whether the holder of a ceded address that this engine has by another claim is this machine all
+// the same: it made that claim and the answer was lost, or an engine before it did.
 func (n *namesakes) claimedHere(what, with string) bool {
 	claim, named := strings.CutPrefix(with, n.cfg.Node+"/")
 	if !named || claim == "" {
@@ -179,7 +181,8 @@ func (n *namesakes) greetings() bool {
 
 func (s *stranger) waits(now time.Time, gone time.Duration) bool { return now.Sub(s.greeted) >= gone/2 }
 
-// greeted notes that all strangers were greeted and forgets those that are gone; true when others than before are to be told of.
+// greeted notes that all strangers were greeted and forgets those that are gone; true when others than before are to be
+// told of.
 func (n *namesakes) greeted() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

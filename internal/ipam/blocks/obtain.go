@@ -14,8 +14,8 @@ import (
 	"github.com/weft-net/weft/internal/notify"
 )
 
-// obtainer gets an address for an attachment: from memory, else by more blocks, by addresses of other nodes' blocks, or from who
-// has it and is to give it up.
+// obtainer gets an address for an attachment: from memory, else by more blocks, by addresses of other nodes' blocks, or
+// from who has it and is to give it up.
 type obtainer struct {
 	cfg       *Config
 	kick      notify.Chan
@@ -63,7 +63,8 @@ func (ob *obtainer) fromMemory(ctx context.Context, w want, h holder, tired bool
 	return a, ok, err
 }
 
-// obtain gives an address that this node has not got yet: it claims a block, takes what others ceded, and at last asks them.
+// obtain gives an address that this node has not got yet: it claims a block, takes what others ceded, and at last asks
+// them.
 func (ob *obtainer) obtain(ctx context.Context, w want, h holder, patience time.Duration) (netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience+time.Second) // a store that is silent is no reason to wait longer
 	defer cancel()
@@ -122,8 +123,8 @@ func (ob *obtainer) obtain(ctx context.Context, w want, h holder, patience time.
 	}
 }
 
-// fetch gives an address of a block that nobody had, or that was ceded to anybody; false when there is none to be had. Nobody
-// is asked to give something back.
+// fetch gives an address of a block that nobody had, or that was ceded to anybody; false when there is none to be had.
+// Nobody is asked to give something back.
 func (ob *obtainer) fetch(ctx context.Context, w want, h holder) (netip.Addr, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, ob.cfg.Patience+time.Second)
 	defer cancel()
@@ -184,7 +185,8 @@ func (ob *obtainer) wholeBlock(ctx context.Context, p *pool, w want) (bool, erro
 }
 
 // takeOver takes a block of a node that does not exist any more. That a node does not answer is no reason: its pods may
-// well be alive. Where this node itself has no object, missing objects say nothing; where the controller is apart, its word is needed, too.
+// well be alive. Where this node itself has no object, missing objects say nothing; where the controller is apart, its
+// word is needed, too.
 func (ob *obtainer) takeOver(ctx context.Context, p *pool, w want) (bool, error) {
 	ob.mem.mu.Lock()
 	if most := p.spec.MaxBlocks; most > 0 && p.own() >= most {
@@ -210,11 +212,14 @@ func (ob *obtainer) takeOver(ctx context.Context, p *pool, w want) (bool, error)
 		if err != nil || now.Node != spec.Node || now.Claim != spec.Claim || ob.cfg.Apart && !now.Orphaned {
 			return false, store.IgnoreConflict(err)
 		}
-		got, now, err := ob.registry.swap(ctx, o, now, func(s *model.AddressBlock, claim string) { s.Node, s.Claim = ob.cfg.Node, claim })
+		got, now, err := ob.registry.swap(ctx, o, now, func(s *model.AddressBlock, claim string) {
+			s.Node, s.Claim = ob.cfg.Node, claim
+		})
 		if err != nil {
 			return false, store.IgnoreConflict(err)
 		}
-		ob.cfg.Log.Warn("block of a node that is gone taken over", "pool", p.name, "block", spec.CIDR.String(), "node", spec.Node)
+		ob.cfg.Log.Warn("block of a node that is gone taken over", "pool", p.name, "block", spec.CIDR.String(),
+			"node", spec.Node)
 		if err := ob.affinity.promises(ctx, p, spec.CIDR); err != nil {
 			return false, err
 		}
@@ -292,7 +297,8 @@ func (ob *obtainer) resolve(ctx context.Context, s *settings) error {
 	ob.mem.mu.Lock()
 	defer ob.mem.mu.Unlock()
 	if p.closed() {
-		return model.Faultf(model.CodeTryAgain, "choose another pool, or enable it", "ipam.pool: pool %q gives no addresses: it is disabled or about to go", s.pool)
+		return model.Faultf(model.CodeTryAgain, "choose another pool, or enable it",
+			"ipam.pool: pool %q gives no addresses: it is disabled or about to go", s.pool)
 	}
 	for _, bits := range []int{32, 128} {
 		w := want{pool: s.pool, field: "ipam.pool"}

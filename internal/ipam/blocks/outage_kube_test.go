@@ -12,9 +12,10 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestAwayWhilePodsComeAndGo: a real API server is stopped for a while, in which pods come and go on three nodes whose engines
-// live; one of these is started anew. No ADD fails that has an address on its node, none is given twice, and when the server is back
-// the nodes get further blocks. WEFT_OUTAGE lengthens the while, to ten minutes (10m) for example.
+// TestAwayWhilePodsComeAndGo: a real API server is stopped for a while, in which pods come and go on three nodes whose
+// engines live; one of these is started anew. No ADD fails that has an address on its node, none is given twice, and
+// when the server is back the nodes get further blocks. WEFT_OUTAGE lengthens the while, to ten minutes (10m) for
+// example.
 func TestAwayWhilePodsComeAndGo(t *testing.T) {
 	nettest.Whole(t)
 	away := 2 * time.Second
@@ -28,7 +29,9 @@ func TestAwayWhilePodsComeAndGo(t *testing.T) {
 	_, path := cluster(t, nil)
 	s.Do("POST", "/apis/weft.dev/v1alpha1/addresspools", map[string]any{
 		"apiVersion": "weft.dev/v1alpha1", "kind": "AddressPool", "metadata": map[string]any{"name": "pods"},
-		"spec": map[string]any{"assignmentMode": "Automatic", "regions": []any{map[string]any{"cidr": "10.7.0.0/22", "blockSize": 27}}},
+		"spec": map[string]any{
+			"assignmentMode": "Automatic", "regions": []any{map[string]any{"cidr": "10.7.0.0/22", "blockSize": 27}},
+		},
 	})
 	var nodes []*node
 	var stops []func()

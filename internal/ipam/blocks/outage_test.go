@@ -20,8 +20,8 @@ func still(h *heap, now *time.Time) func(*Config) {
 	}
 }
 
-// TestTenMinutesWithoutStore: for ten minutes pods come and go every second on two nodes that nobody answers, and one of them is
-// started anew meanwhile. No ADD fails, no address is twice, and afterwards the nodes go on as before.
+// TestTenMinutesWithoutStore: for ten minutes pods come and go every second on two nodes that nobody answers, and one
+// of them is started anew meanwhile. No ADD fails, no address is twice, and afterwards the nodes go on as before.
 func TestTenMinutesWithoutStore(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	_, path := cluster(t, nil)
@@ -38,7 +38,8 @@ func TestTenMinutesWithoutStore(t *testing.T) {
 			if len(n.ledger) > 40 {
 				oldest := ""
 				for k := range n.ledger {
-					if oldest == "" || len(k.ContainerID) < len(oldest) || len(k.ContainerID) == len(oldest) && k.ContainerID < oldest {
+					if oldest == "" || len(k.ContainerID) < len(oldest) ||
+						len(k.ContainerID) == len(oldest) && k.ContainerID < oldest {
 						oldest = k.ContainerID
 					}
 				}
@@ -82,8 +83,8 @@ func TestTenMinutesWithoutStore(t *testing.T) {
 	}
 }
 
-// TestTwoOwnersOfABlock: a node that nobody could reach for so long that its object is gone loses its block to another one. When
-// it comes back it gives nothing of it, whatever its memory and its journal say, also after a restart.
+// TestTwoOwnersOfABlock: a node that nobody could reach for so long that its object is gone loses its block to another
+// one. When it comes back it gives nothing of it, whatever its memory and its journal say, also after a restart.
 func TestTwoOwnersOfABlock(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	_, path := cluster(t, nil)

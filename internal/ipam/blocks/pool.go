@@ -109,8 +109,8 @@ func (b *block) learn(o store.Object, spec model.AddressBlock, now time.Time) {
 	b.object, b.spec, b.offers, b.dry, b.pause = o, spec, offers, false, time.Time{}
 }
 
-// nobodys tells whether an address that the block ceded is with nobody: free for anybody, offered in vain, or given back to the block's
-// own node.
+// nobodys tells whether an address that the block ceded is with nobody: free for anybody, offered in vain, or given
+// back to the block's own node.
 func (b *block) nobodys(a netip.Addr, with string, now time.Time) bool {
 	since, offered := b.offers[a]
 	return with == "" || with == b.spec.Node+"/" || offered && now.Sub(since) >= offerTime
@@ -158,8 +158,10 @@ func newPool(name string) *pool {
 	return &pool{
 		name: name, turn: make(chan struct{}, 1), spec: model.AddressPool{Name: name},
 		reserved: map[netip.Addr]model.ReservedAddress{}, blocks: map[netip.Prefix]*block{},
-		others: map[netip.Prefix]model.AddressBlock{}, rivals: map[netip.Prefix]model.AddressBlock{}, held: map[netip.Addr]holder{}, resting: map[netip.Addr]rest{},
-		wants: map[string]*demand{}, expected: map[string]want{}, asking: map[netip.Addr]bool{}, missed: map[netip.Addr]bool{}, changed: make(chan struct{}),
+		others: map[netip.Prefix]model.AddressBlock{}, rivals: map[netip.Prefix]model.AddressBlock{},
+		held: map[netip.Addr]holder{}, resting: map[netip.Addr]rest{},
+		wants: map[string]*demand{}, expected: map[string]want{}, asking: map[netip.Addr]bool{},
+		missed: map[netip.Addr]bool{}, changed: make(chan struct{}),
 	}
 }
 

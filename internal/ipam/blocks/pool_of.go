@@ -43,7 +43,8 @@ func (e *Engine) poolFor(ctx context.Context, ask ipam.Ask, a netip.Addr) (*pool
 	return p, e.registry.readPool(ctx, p)
 }
 
-// clusterPoolOf is the pool of the cluster's network that an address is of: where pools overlap, the one with a block that has it.
+// clusterPoolOf is the pool of the cluster's network that an address is of: where pools overlap, the one with a block
+// that has it.
 func (e *Engine) clusterPoolOf(ctx context.Context, a netip.Addr) (string, error) {
 	e.mem.mu.Lock()
 	all := e.mem.catalog.all()

@@ -11,11 +11,13 @@ import (
 	"github.com/weft-net/weft/internal/ipam/claims"
 )
 
-// promises notes which addresses of a block, that is about to be this node's, belong to claims, in the journal, too: whoever
-// knew it may be gone for good.
+// promises notes which addresses of a block, that is about to be this node's, belong to claims, in the journal, too:
+// whoever knew it may be gone for good.
 func (af *affinity) promises(ctx context.Context, p *pool, cidr netip.Prefix) error {
 	for _, kind := range []store.Kind{store.AddressClaims(), store.IPAMClaims()} {
-		all, err := store.Bounded(ctx, func(ctx context.Context) ([]store.Object, error) { return af.cfg.Objects.List(ctx, kind) })
+		all, err := store.Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
+			return af.cfg.Objects.List(ctx, kind)
+		})
 		if errors.Is(err, store.ErrNotFound) {
 			continue
 		}

@@ -18,7 +18,8 @@ func readRange(field string, r rangeConf) (want, error) {
 	}
 	p, err := netip.ParsePrefix(strings.TrimSpace(rest))
 	if err != nil || p.Addr().Is4In6() {
-		return w, ipam.Invalid(`for example "10.1.0.0/16" or "10.1.0.5-10.1.0.9/16"`, "%s.range %q is no range", field, r.Range)
+		return w, ipam.Invalid(`for example "10.1.0.0/16" or "10.1.0.5-10.1.0.9/16"`, "%s.range %q is no range",
+			field, r.Range)
 	}
 	w.network = p.Masked()
 	s := usable(w.network)
@@ -28,7 +29,8 @@ func readRange(field string, r rangeConf) (want, error) {
 		}
 		s.to = p.Addr()
 		if !w.network.Contains(s.from) || s.to.Less(s.from) {
-			return w, ipam.Invalid("begin with the lower address, both of one subnet", "%s.range %q: %s is not between the beginning of %s and %s", field, r.Range, s.from, w.network, s.to)
+			return w, ipam.Invalid("begin with the lower address, both of one subnet",
+				"%s.range %q: %s is not between the beginning of %s and %s", field, r.Range, s.from, w.network, s.to)
 		}
 	}
 	for _, end := range []struct {
@@ -43,7 +45,8 @@ func readRange(field string, r rangeConf) (want, error) {
 			return w, err
 		}
 		if !w.network.Contains(a) {
-			return w, ipam.Invalid("leave it out, or use an address of the range", "%s.%s %s is not in range %s", field, end.key, a, w.network)
+			return w, ipam.Invalid("leave it out, or use an address of the range", "%s.%s %s is not in range %s", field, end.key,
+				a, w.network)
 		}
 		*end.into = a
 	}
@@ -55,7 +58,8 @@ func readRange(field string, r rangeConf) (want, error) {
 	for i, x := range r.Exclude {
 		out, err := readExclude(x)
 		if err != nil {
-			return w, ipam.Invalid("a prefix or an address, for example 10.1.0.0/28", "%s.exclude[%d] %q is neither a prefix nor an address", field, i, x)
+			return w, ipam.Invalid("a prefix or an address, for example 10.1.0.0/28",
+				"%s.exclude[%d] %q is neither a prefix nor an address", field, i, x)
 		}
 		w.spans = without(w.spans, whole(out))
 	}

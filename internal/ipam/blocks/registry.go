@@ -17,7 +17,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// registry is the store's objects of pools and blocks: how they are read and changed, and what of them is not this node's.
+// registry is the store's objects of pools and blocks: how they are read and changed, and what of them is not this
+// node's.
 type registry struct {
 	cfg       *Config
 	clock     *clock
@@ -31,7 +32,9 @@ type registry struct {
 }
 
 // swap writes a block anew. change gets a new number for a claim.
-func (rg *registry) swap(ctx context.Context, o store.Object, spec model.AddressBlock, change func(*model.AddressBlock, string)) (store.Object, model.AddressBlock, error) {
+func (rg *registry) swap(
+	ctx context.Context, o store.Object, spec model.AddressBlock, change func(*model.AddressBlock, string),
+) (store.Object, model.AddressBlock, error) {
 	claim, err := rg.number()
 	if err != nil {
 		return o, spec, err
@@ -60,7 +63,9 @@ func (rg *registry) swap(ctx context.Context, o store.Object, spec model.Address
 }
 
 // read is a block as the store has it.
-func (rg *registry) read(ctx context.Context, poolName string, cidr netip.Prefix) (store.Object, model.AddressBlock, error) {
+func (rg *registry) read(
+	ctx context.Context, poolName string, cidr netip.Prefix,
+) (store.Object, model.AddressBlock, error) {
 	kind := store.AddressBlocks()
 	o, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return rg.cfg.Objects.Get(ctx, kind, kind.Key("", store.BlockName(poolName, cidr)))
@@ -140,7 +145,8 @@ func (rg *registry) hasObject(ctx context.Context, node string) (bool, error) {
 	return true, nil
 }
 
-// isGone reports whether a block's node has had no object for long enough, as this node's own clock has it, or the controller's.
+// isGone reports whether a block's node has had no object for long enough, as this node's own clock has it, or the
+// controller's.
 func (rg *registry) isGone(ctx context.Context, spec model.AddressBlock) (bool, error) {
 	node := spec.Node
 	if rg.cfg.Nodes != nil {
@@ -188,7 +194,9 @@ func (rg *registry) say(ctx context.Context, p *pool, hungry bool) error {
 		if o.Version == "" || slices.Contains(spec.Wanted, rg.cfg.Node) == hungry {
 			return nil
 		}
-		if spec.Wanted = slices.DeleteFunc(slices.Clone(spec.Wanted), func(n string) bool { return n == rg.cfg.Node }); hungry {
+		if spec.Wanted = slices.DeleteFunc(slices.Clone(spec.Wanted), func(n string) bool {
+			return n == rg.cfg.Node
+		}); hungry {
 			spec.Wanted = append(spec.Wanted, rg.cfg.Node)
 		}
 		next, err := o.Edited(store.WithWanted(spec.Wanted))

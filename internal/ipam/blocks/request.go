@@ -36,13 +36,15 @@ func (s *settings) readRequests(ask ipam.Ask, o outer) error {
 	if gw := ipam.Arg(ask.Args, "GATEWAY"); gw != "" && !s.gateway.IsValid() {
 		a, err := netip.ParseAddr(strings.TrimSpace(gw))
 		if err != nil {
-			return model.Faultf(model.CodeInvalidEnv, "an address, for example 10.1.0.1", "environment: CNI_ARGS GATEWAY %q is no address", gw)
+			return model.Faultf(model.CodeInvalidEnv, "an address, for example 10.1.0.1",
+				"environment: CNI_ARGS GATEWAY %q is no address", gw)
 		}
 		s.gateway = a.Unmap()
 	}
 	if name := o.Args.CNI.Claim; name != "" {
 		if len(s.requested) > 0 {
-			return ipam.Invalid("leave ips out: the claim says which", "ipam-claim-reference %q and ips %s: only one of them can say the address", name, s.requested[0])
+			return ipam.Invalid("leave ips out: the claim says which",
+				"ipam-claim-reference %q and ips %s: only one of them can say the address", name, s.requested[0])
 		}
 		s.claim = ipam.Arg(ask.Args, "K8S_POD_NAMESPACE") + "/" + name
 	}
@@ -52,7 +54,8 @@ func (s *settings) readRequests(ask ipam.Ask, o outer) error {
 // checkClaim refuses a claim of no namespace. A configuration is also read where no pod is: that is no error yet.
 func (s *settings) checkClaim() error {
 	if name, without := strings.CutPrefix(s.claim, "/"); without {
-		return model.Faultf(model.CodeInvalidEnv, "", "ipam-claim-reference %q: CNI_ARGS does not say the pod's namespace (K8S_POD_NAMESPACE)", name)
+		return model.Faultf(model.CodeInvalidEnv, "",
+			"ipam-claim-reference %q: CNI_ARGS does not say the pod's namespace (K8S_POD_NAMESPACE)", name)
 	}
 	return nil
 }
@@ -91,9 +94,11 @@ func (s *settings) assign() error {
 			continue
 		}
 		if near != "" {
-			return ipam.Invalid("choose one of these", "ips: address %s is not among the addresses that can be given: %s", a, near)
+			return ipam.Invalid("choose one of these", "ips: address %s is not among the addresses that can be given: %s", a,
+				near)
 		}
-		return ipam.Invalid("ask for one address of each range at most", "ips: address %s is in no range that is left for this attachment: %s", a, s.ranges())
+		return ipam.Invalid("ask for one address of each range at most",
+			"ips: address %s is in no range that is left for this attachment: %s", a, s.ranges())
 	}
 	return nil
 }

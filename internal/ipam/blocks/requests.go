@@ -15,10 +15,11 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Where the controller is apart it alone writes pools: a node's token that could write them could take every address of the
-// cluster. Agents ask it by objects of their own.
+// Where the controller is apart it alone writes pools: a node's token that could write them could take every address of
+// the cluster. Agents ask it by objects of their own.
 
-// NoControllerFile is a file of the agent's state directory. It says, as JSON, why nobody looks after pools, and is missing otherwise.
+// NoControllerFile is a file of the agent's state directory. It says, as JSON, why nobody looks after pools, and is
+// missing otherwise.
 const NoControllerFile = "no-controller.json"
 
 // granted is how often an agent looks whether its request was granted.
@@ -26,7 +27,9 @@ const granted = 100 * time.Millisecond
 
 // requestRange asks the controller for a want's range, and waits until the pool has it.
 func (q *requests) requestRange(ctx context.Context, p *pool, w want) (bool, error) {
-	if err := q.requestPool(ctx, model.PoolRequest{Pool: p.name, CIDR: w.network, Addresses: count(w.spans), Network: w.alias}); err != nil {
+	if err := q.requestPool(ctx, model.PoolRequest{
+		Pool: p.name, CIDR: w.network, Addresses: count(w.spans), Network: w.alias,
+	}); err != nil {
 		return false, err
 	}
 	const way = "it is tried again; is the Deployment weft-controller of the manifests there, and does it run?"
@@ -35,9 +38,11 @@ func (q *requests) requestRange(ctx context.Context, p *pool, w want) (bool, err
 		select {
 		case <-q.cfg.After(granted):
 		case <-deadline:
-			return false, model.Faultf(model.CodeTryAgain, way, "%s: the controller has not given pool %q the range %s yet", w.field, p.name, w.network)
+			return false, model.Faultf(model.CodeTryAgain, way, "%s: the controller has not given pool %q the range %s yet",
+				w.field, p.name, w.network)
 		case <-ctx.Done():
-			return false, model.Faultf(model.CodeTryAgain, way, "%s: waiting for the range %s of pool %q: %w", w.field, w.network, p.name, ctx.Err())
+			return false, model.Faultf(model.CodeTryAgain, way, "%s: waiting for the range %s of pool %q: %w", w.field,
+				w.network, p.name, ctx.Err())
 		}
 		if err := q.registry.readPool(ctx, p); err != nil {
 			return false, err
@@ -63,7 +68,8 @@ func (q *requests) requestPool(ctx context.Context, r model.PoolRequest) error {
 	})
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return model.Faultf(model.CodeTryAgain, "install the definitions of deploy/crds.yaml of this version", "the controller cannot be asked for a pool: %w", err)
+		return model.Faultf(model.CodeTryAgain, "install the definitions of deploy/crds.yaml of this version",
+			"the controller cannot be asked for a pool: %w", err)
 	case errors.Is(err, store.ErrExists):
 		return nil
 	case err != nil:
@@ -99,8 +105,9 @@ type requests struct {
 	followed bool // the controller was asked to follow Calico's pools; under the memory's lock
 }
 
-// keepsAll makes sure that a claim loses no address by what is written into it: agents cannot take any out. Those of families that are
-// not wanted now stay; for another one in the place of one that no pool gives the controller is asked.
+// keepsAll makes sure that a claim loses no address by what is written into it: agents cannot take any out. Those of
+// families that are not wanted now stay; for another one in the place of one that no pool gives the controller is
+// asked.
 func (q *requests) keepsAll(ctx context.Context, c addressClaim, words []string) ([]string, error) {
 	if !q.cfg.Apart {
 		return words, nil
@@ -122,15 +129,17 @@ func (q *requests) keepsAll(ctx context.Context, c addressClaim, words []string)
 			if err := q.requestPool(ctx, model.PoolRequest{Claim: strings.TrimPrefix(c.id, claims.OfAddressClaim)}); err != nil {
 				return nil, err
 			}
-			return nil, model.Faultf(model.CodeTryAgain, "the controller takes it out where no pool gives it any more; does the Deployment weft-controller run?",
+			return nil, model.Faultf(model.CodeTryAgain,
+				"the controller takes it out where no pool gives it any more; does the Deployment weft-controller run?",
 				"%s still has address %s", c.id, old)
 		}
 	}
 	return words, nil
 }
 
-// lies finds an address that a claim names, and that this node has for others or for nobody: any agent can write addresses into a claim.
-// This node must not sign such a claim with its name, by which the controller lets other nodes take the claim's addresses from it.
+// lies finds an address that a claim names, and that this node has for others or for nobody: any agent can write
+// addresses into a claim. This node must not sign such a claim with its name, by which the controller lets other nodes
+// take the claim's addresses from it.
 func (q *requests) lies(c addressClaim) (netip.Addr, bool) {
 	if !q.cfg.Apart {
 		return netip.Addr{}, false
@@ -147,7 +156,8 @@ func (q *requests) lies(c addressClaim) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// mayTake reports whether this node may take an address that is with another one: that one ceded it, or the controller granted it.
+// mayTake reports whether this node may take an address that is with another one: that one ceded it, or the controller
+// granted it.
 func (q *requests) mayTake(spec model.AddressBlock, a netip.Addr, claim string) bool {
 	with, ceded := spec.Ceded[a]
 	switch {
@@ -161,8 +171,11 @@ func (q *requests) mayTake(spec model.AddressBlock, a netip.Addr, claim string) 
 	return spec.Granted[a] == q.cfg.Node+claims.ForWhom(claim)
 }
 
-// requestGrant asks the controller for an address of another node's block. New: there was no such request, or it was answered.
-func (q *requests) requestGrant(ctx context.Context, c addressClaim, a netip.Addr, block model.AddressBlock) (fresh bool, err error) {
+// requestGrant asks the controller for an address of another node's block. New: there was no such request, or it was
+// answered.
+func (q *requests) requestGrant(
+	ctx context.Context, c addressClaim, a netip.Addr, block model.AddressBlock,
+) (fresh bool, err error) {
 	name, is := strings.CutPrefix(c.id, claims.OfAddressClaim)
 	o, err := store.AddressPoolRequestObject(model.PoolRequest{
 		Node: q.cfg.Node, Pool: block.Pool, CIDR: block.CIDR, Claim: name, IPAM: !is, Addr: a, Pod: c.pod,
@@ -177,7 +190,8 @@ func (q *requests) requestGrant(ctx context.Context, c addressClaim, a netip.Add
 	case errors.Is(err, store.ErrExists):
 		return false, nil
 	case errors.Is(err, store.ErrNotFound):
-		return false, model.Faultf(model.CodeTryAgain, "install the definitions of deploy/crds.yaml of this version", "the controller cannot be asked for address %s: %w", a, err)
+		return false, model.Faultf(model.CodeTryAgain, "install the definitions of deploy/crds.yaml of this version",
+			"the controller cannot be asked for address %s: %w", a, err)
 	case err != nil:
 		return false, store.Unreachable("request for address "+a.String(), err)
 	}

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// flush has the kernel forget what it tracks of addresses: a connection of who had one before must not lead to who has it next.
+// flush has the kernel forget what it tracks of addresses: a connection of who had one before must not lead to who has
+// it next.
 func (af *affinity) flush(ctx context.Context, addrs []netip.Addr) {
 	if af.cfg.Flush == nil || len(addrs) == 0 {
 		return

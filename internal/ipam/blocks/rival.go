@@ -14,23 +14,24 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// The addresses of the cluster's network are one space, and people can make pools overlap at any time: an older one is given a
-// region that a younger one has, and the younger one's addresses are in use. Which of two pools may go on is one question
-// (model.PoolConditions), and every node answers it by what it knows just then; that no address is given twice must not depend on
-// it. So a block of one pool never stands beside a block of another that has some of its addresses: whoever claims one looks,
-// after its claim is in the store, whether there is such a rival, and gives way.
+// The addresses of the cluster's network are one space, and people can make pools overlap at any time: an older one is
+// given a region that a younger one has, and the younger one's addresses are in use. Which of two pools may go on is
+// one question (model.PoolConditions), and every node answers it by what it knows just then; that no address is given
+// twice must not depend on it. So a block of one pool never stands beside a block of another that has some of its
+// addresses: whoever claims one looks, after its claim is in the store, whether there is such a rival, and gives way.
 
-// ground is what stands in the way of a block that this node has just claimed: a block of another pool of the cluster's network that has
-// some of its addresses, or that its own pool does not have them any more.
+// ground is what stands in the way of a block that this node has just claimed: a block of another pool of the cluster's
+// network that has some of its addresses, or that its own pool does not have them any more.
 type ground struct {
 	rival *model.AddressBlock
 	moved bool
 }
 
-// contest looks what stands in the way of a block, after its claim is in the store; a zero ground is nothing. Of two nodes that claim
-// such blocks at a time at least one sees the other's, because each looks after it has claimed. People may have moved the addresses from
-// the other pool to this one: then no pool overlaps, but blocks may be in use there. They were claimed before that, because since then
-// whoever claims one gives way. So they are looked for once, and again when people have changed a pool.
+// contest looks what stands in the way of a block, after its claim is in the store; a zero ground is nothing. Of two
+// nodes that claim such blocks at a time at least one sees the other's, because each looks after it has claimed. People
+// may have moved the addresses from the other pool to this one: then no pool overlaps, but blocks may be in use there.
+// They were claimed before that, because since then whoever claims one gives way. So they are looked for once, and
+// again when people have changed a pool.
 func (rg *registry) contest(ctx context.Context, p *pool, cidr netip.Prefix) (ground, error) {
 	pools, err := store.Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
 		return rg.cfg.Objects.List(ctx, store.AddressPools())
@@ -51,7 +52,8 @@ func (rg *registry) contest(ctx context.Context, p *pool, cidr netip.Prefix) (gr
 			own = spec.Regions
 			continue
 		}
-		contested = contested || slices.ContainsFunc(spec.Regions, func(r model.AddressRegion) bool { return r.CIDR.Overlaps(cidr) })
+		contested = contested ||
+			slices.ContainsFunc(spec.Regions, func(r model.AddressRegion) bool { return r.CIDR.Overlaps(cidr) })
 	}
 	if !ofCluster[p.name] {
 		return ground{}, nil
@@ -91,8 +93,8 @@ func (rg *registry) contest(ctx context.Context, p *pool, cidr netip.Prefix) (gr
 	return ground{}, nil
 }
 
-// yield gives up a block that nothing was given of yet, where something stands in the way. Where that cannot be found out now the block
-// is not taken into use either: Run comes across it.
+// yield gives up a block that nothing was given of yet, where something stands in the way. Where that cannot be found
+// out now the block is not taken into use either: Run comes across it.
 func (rg *registry) yield(ctx context.Context, p *pool, o store.Object, cidr netip.Prefix) (bool, error) {
 	rg.mem.mu.Lock()
 	alone := p.object.Version != "" && !p.spec.OfCluster() // a network of its own
@@ -105,7 +107,8 @@ func (rg *registry) yield(ctx context.Context, p *pool, o store.Object, cidr net
 	case err != nil:
 		return false, err
 	case g.moved:
-		rg.cfg.Log.Warn("block not taken: the pool does not have its addresses any more", "pool", p.name, "block", cidr.String())
+		rg.cfg.Log.Warn("block not taken: the pool does not have its addresses any more", "pool", p.name,
+			"block", cidr.String())
 		if err := rg.readPool(ctx, p); err != nil {
 			return true, err
 		}

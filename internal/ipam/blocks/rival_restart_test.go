@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestRivalsAfterARestart: an engine that starts anew knows of which of two pools an attachment has its address: the block of it
-// stays while it is in use, and what is freed is flushed before it is given again.
+// TestRivalsAfterARestart: an engine that starts anew knows of which of two pools an attachment has its address: the
+// block of it stays while it is in use, and what is freed is flushed before it is given again.
 func TestRivalsAfterARestart(t *testing.T) {
 	for range 10 { // a wrong choice was made by chance
 		h, overlap := overlapped(t, 30)

@@ -63,8 +63,8 @@ func (n *node) tend() {
 	h.tendAll(n)
 }
 
-// TestRivals: a pool that is given addresses which a younger pool has gives none of those that are in use, nor any of their
-// blocks, whatever the sizes of the blocks; and all of them when they are back.
+// TestRivals: a pool that is given addresses which a younger pool has gives none of those that are in use, nor any of
+// their blocks, whatever the sizes of the blocks; and all of them when they are back.
 func TestRivals(t *testing.T) {
 	for _, size := range []int{28, 30, 32} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
@@ -87,7 +87,8 @@ func TestRivals(t *testing.T) {
 				certain := netip.MustParsePrefix(used[0]).Addr()
 				_, err := n.addCluster(calicoConf(), "certain"+n.name, model.AddressWishes{Addrs: []netip.Addr{certain}})
 				var f *model.Fault
-				if !errors.As(err, &f) || f.Code != model.CodeExhausted || !strings.Contains(err.Error(), "is taken by pool young, whose block 10.2.0.") {
+				if !errors.As(err, &f) || f.Code != model.CodeExhausted ||
+					!strings.Contains(err.Error(), "is taken by pool young, whose block 10.2.0.") {
 					t.Errorf("node %s, address %s: %v", n.name, certain, err)
 				}
 			}
@@ -119,8 +120,8 @@ func TestRivals(t *testing.T) {
 	}
 }
 
-// TestRivalsAtOnce: two nodes claim blocks of two pools with the same addresses at the same time, one of them before it hears
-// that the pools overlap; and one of them is killed before it has looked.
+// TestRivalsAtOnce: two nodes claim blocks of two pools with the same addresses at the same time, one of them before it
+// hears that the pools overlap; and one of them is killed before it has looked.
 func TestRivalsAtOnce(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		t.Run(fmt.Sprint("killed ", killed), func(t *testing.T) {

@@ -13,13 +13,15 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// An address that is promised to a virtual machine goes with the machine, also when the node that had it does not answer, or has it
-// in use: the machine runs in one place, and who asks here is that place. Three things keep it from being anybody else's:
+// An address that is promised to a virtual machine goes with the machine, also when the node that had it does not
+// answer, or has it in use: the machine runs in one place, and who asks here is that place. Three things keep it from
+// being anybody else's:
 //
-//   - the new node's name is written into the block's object by one compare-and-swap, after it was read that the promise still
-//     names the address, and of the object as it was before that;
+//   - the new node's name is written into the block's object by one compare-and-swap, after it was read that the
+//     promise still names the address, and of the object as it was before that;
 //   - a node keeps the addresses of a promise back for as long as it sees the promise, whoever has them;
-//   - and before it gives one to somebody else it writes the block's object anew, so that what was decided before that comes to nothing.
+//   - and before it gives one to somebody else it writes the block's object anew, so that what was decided before that
+//     comes to nothing.
 
 // Take makes the addresses of a promise those of an attachment that stood by.
 func (a *Allocator) Take(ctx context.Context, ask ipam.Ask) error {
@@ -43,8 +45,8 @@ func (a *Allocator) Take(ctx context.Context, ask ipam.Ask) error {
 	return a.e.claims.saveUsed(ctx, c)
 }
 
-// takeOne makes one address an attachment's. It is this node's then. Where it takes a grant of the controller, that is asked for and
-// awaited; others of this node claim addresses meanwhile.
+// takeOne makes one address an attachment's. It is this node's then. Where it takes a grant of the controller, that is
+// asked for and awaited; others of this node claim addresses meanwhile.
 func (ob *obtainer) takeOne(ctx context.Context, p *pool, c addressClaim, a netip.Addr, h holder) error {
 	var wait granting
 	for {
@@ -68,7 +70,8 @@ func (ob *obtainer) takeNow(ctx context.Context, p *pool, c addressClaim, a neti
 	case p.turn <- struct{}{}:
 		defer func() { <-p.turn }()
 	case <-ctx.Done():
-		return model.Faultf(model.CodeTryAgain, "", "%s: waiting for others that claim addresses: %w", claims.Words(c.id), ctx.Err())
+		return model.Faultf(model.CodeTryAgain, "", "%s: waiting for others that claim addresses: %w",
+			claims.Words(c.id), ctx.Err())
 	}
 	if err := ob.seize(ctx, p, a, c); err != nil {
 		return err
@@ -88,7 +91,8 @@ func (ob *obtainer) seize(ctx context.Context, p *pool, a netip.Addr, c addressC
 	r, ok := p.region(a)
 	ob.mem.mu.Unlock()
 	if !ok {
-		return model.Faultf(model.CodeTryAgain, "", "%s: address %s is not in pool %q any more", claims.Words(c.id), a, p.name)
+		return model.Faultf(model.CodeTryAgain, "", "%s: address %s is not in pool %q any more",
+			claims.Words(c.id), a, p.name)
 	}
 	cidr := netip.PrefixFrom(a, r.BlockSize).Masked()
 	const tries = 8
@@ -114,7 +118,8 @@ func (ob *obtainer) seize(ctx context.Context, p *pool, a netip.Addr, c addressC
 			return err
 		}
 	}
-	return model.Faultf(model.CodeTryAgain, "", "%s: block %s of address %s changes all the time", claims.Words(c.id), cidr, a)
+	return model.Faultf(model.CodeTryAgain, "", "%s: block %s of address %s changes all the time",
+		claims.Words(c.id), cidr, a)
 }
 
 // atLast is what is left to do for a want that nobody has answered.
@@ -127,7 +132,8 @@ func (ob *obtainer) atLast(ctx context.Context, p *pool, w want, h holder) (neti
 	if a, ok, err := ob.fetch(ctx, w, h); ok || err != nil { // it may have answered, and nobody has told
 		return a, err
 	}
-	ob.cfg.Log.Warn("address of a virtual machine is taken from a node that does not answer", "claim", w.claim, "address", w.addr.String())
+	ob.cfg.Log.Warn("address of a virtual machine is taken from a node that does not answer", "claim", w.claim,
+		"address", w.addr.String())
 	if ob.cfg.Apart {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), request+ob.cfg.Patience)
 		defer cancel()
@@ -139,7 +145,9 @@ func (ob *obtainer) atLast(ctx context.Context, p *pool, w want, h holder) (neti
 }
 
 // seizeOnce writes the block's object, if that is needed; not done: it was changed meanwhile.
-func (ob *obtainer) seizeOnce(ctx context.Context, p *pool, a netip.Addr, claim string, o store.Object, spec model.AddressBlock) (bool, error) {
+func (ob *obtainer) seizeOnce(
+	ctx context.Context, p *pool, a netip.Addr, claim string, o store.Object, spec model.AddressBlock,
+) (bool, error) {
 	_, ceded := spec.Ceded[a]
 	ob.mem.mu.Lock()
 	own, single := p.blocks[spec.CIDR], p.blocks[netip.PrefixFrom(a, a.BitLen())]
@@ -171,7 +179,8 @@ func (ob *obtainer) seizeOnce(ctx context.Context, p *pool, a netip.Addr, claim 
 		ob.affinity.own(p, got, spec)
 		return true, ob.journal.save()
 	}
-	if mine := single != nil && single.cidr != single.parent && single.stands == owned; mine && spec.Ceded[a] == ob.cfg.Node+"/"+single.claim {
+	if mine := single != nil && single.cidr != single.parent && single.stands == owned; mine &&
+		spec.Ceded[a] == ob.cfg.Node+"/"+single.claim {
 		return true, nil
 	}
 	if !ob.requests.mayTake(spec, a, claim) {

@@ -86,7 +86,8 @@ func (ch *chooser) settings(ask ipam.Ask) (settings, error) {
 		return s, err
 	}
 	if len(o.IPAM) == 0 {
-		return s, ipam.Invalid(`add "ipam": {"type": "whereabouts", "range": "10.1.0.0/16"}`, "configuration: ipam is missing")
+		return s, ipam.Invalid(`add "ipam": {"type": "whereabouts", "range": "10.1.0.0/16"}`,
+			"configuration: ipam is missing")
 	}
 	section, err := whereabouts.Complete(o.IPAM, ch.cfg.ReadFile)
 	if err != nil {
@@ -129,7 +130,8 @@ func (s *settings) readStatic(in inner) error {
 		field := "ipam.addresses[" + strconv.Itoa(i) + "]"
 		p, err := netip.ParsePrefix(a.Address)
 		if err != nil {
-			return ipam.Invalid("an address with its prefix length, for example 10.1.0.5/24", "%s.address %q is no address with a prefix length", field, a.Address)
+			return ipam.Invalid("an address with its prefix length, for example 10.1.0.5/24",
+				"%s.address %q is no address with a prefix length", field, a.Address)
 		}
 		ip := model.IP{Address: p}
 		if a.Gateway != "" {
@@ -137,7 +139,8 @@ func (s *settings) readStatic(in inner) error {
 				return err
 			}
 			if ip.Gateway.Is4() != p.Addr().Is4() {
-				return ipam.Invalid("write one of the address's family", "%s: address %s and gateway %s are of different families", field, p, ip.Gateway)
+				return ipam.Invalid("write one of the address's family", "%s: address %s and gateway %s are of different families",
+					field, p, ip.Gateway)
 			}
 		}
 		s.static = append(s.static, ip)
@@ -151,7 +154,8 @@ func (s *settings) readRanges(in inner) error {
 		names = append(names, "ipam.ipRanges["+strconv.Itoa(i)+"]")
 	}
 	if in.Range != "" {
-		ranges, names = append([]rangeConf{{in.Range, in.Start, in.End, in.Exclude}}, ranges...), append([]string{"ipam"}, names...)
+		ranges, names = append([]rangeConf{{in.Range, in.Start, in.End, in.Exclude}}, ranges...),
+			append([]string{"ipam"}, names...)
 	}
 	if len(ranges) == 0 && (in.Type == TypeWhereabouts || in.Pool == "") {
 		if in.Type == TypeWhereabouts && len(s.static) > 0 {
@@ -182,7 +186,8 @@ func (s *settings) readRanges(in inner) error {
 		}
 		w.alias, w.spans = in.NetworkName, s.withoutOwn(w.spans)
 		if len(w.spans) == 0 {
-			return ipam.Invalid("widen the range, or exclude less", "%s.range %q has no address that can be given", w.field, r.Range)
+			return ipam.Invalid("widen the range, or exclude less", "%s.range %q has no address that can be given",
+				w.field, r.Range)
 		}
 		s.wants = append(s.wants, w)
 	}
@@ -200,8 +205,8 @@ func (s *settings) withoutOwn(spans []span) []span {
 	return spans
 }
 
-// poolName is the pool of a range that names none. Ranges of one pool share their addresses, so that none is given twice
-// however they overlap; a network_name sets a pool apart, and so does a range that is not to look at others.
+// poolName is the pool of a range that names none. Ranges of one pool share their addresses, so that none is given
+// twice however they overlap; a network_name sets a pool apart, and so does a range that is not to look at others.
 func poolName(in inner, w want) string {
 	name := TypeWhereabouts
 	if in.Type != TypeWhereabouts {

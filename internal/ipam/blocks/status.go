@@ -12,7 +12,8 @@ import (
 // status tells whether each want could be served: from memory, or else by the store.
 func (e *Engine) status(ctx context.Context, s settings) error {
 	if e.cfg.Objects == nil {
-		return model.Faultf(model.CodeNotAvailable, "start the agent with --store-dir or with a cluster", "addresses of a pool need the cluster's store, and this agent has none")
+		return model.Faultf(model.CodeNotAvailable, "start the agent with --store-dir or with a cluster",
+			"addresses of a pool need the cluster's store, and this agent has none")
 	}
 	now := e.clock.now()
 	for _, w := range s.wants {
@@ -26,7 +27,8 @@ func (e *Engine) status(ctx context.Context, s settings) error {
 		if _, err := store.Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
 			return e.cfg.Objects.List(ctx, store.AddressPools())
 		}); err != nil {
-			return model.Faultf(model.CodeNotAvailable, "", "%s: no address of this node is free, and the cluster's store does not answer: %w", w.field, err)
+			return model.Faultf(model.CodeNotAvailable, "",
+				"%s: no address of this node is free, and the cluster's store does not answer: %w", w.field, err)
 		}
 	}
 	return nil

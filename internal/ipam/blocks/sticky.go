@@ -17,7 +17,8 @@ import (
 // claimLook is how often a claim that nobody uses is looked for.
 const claimLook = time.Minute
 
-// claimed reads the attachment's IPAMClaim, or what is promised to its virtual machine: the addresses that it has are requested.
+// claimed reads the attachment's IPAMClaim, or what is promised to its virtual machine: the addresses that it has are
+// requested.
 func (ac *addressClaims) claimed(ctx context.Context, ask ipam.Ask, s *settings) (addressClaim, error) {
 	if s.claim == "" {
 		if len(s.requested) > 0 || len(s.wants) == 0 { // people have the last word
@@ -32,7 +33,8 @@ func (ac *addressClaims) claimed(ctx context.Context, ask ipam.Ask, s *settings)
 	}
 	o, err := ac.readIPAMClaim(ctx, s.claim)
 	if errors.Is(err, store.ErrNotFound) {
-		return o, model.Faultf(model.CodeInvalidConf, "make it, or take ipam-claim-reference out of the pod's annotation", "IPAMClaim %s does not exist", s.claim)
+		return o, model.Faultf(model.CodeInvalidConf, "make it, or take ipam-claim-reference out of the pod's annotation",
+			"IPAMClaim %s does not exist", s.claim)
 	}
 	if err != nil {
 		return o, err
@@ -48,7 +50,8 @@ func (ac *addressClaims) claimed(ctx context.Context, ask ipam.Ask, s *settings)
 	for i, text := range ips {
 		a, err := ipam.ParseAddr(text)
 		if err != nil {
-			return o, ipam.Invalid("an address, for example 10.1.0.5/24", "IPAMClaim %s: %s[%d] %q is no address", s.claim, field, i, text)
+			return o, ipam.Invalid("an address, for example 10.1.0.5/24", "IPAMClaim %s: %s[%d] %q is no address", s.claim,
+				field, i, text)
 		}
 		s.requested = append(s.requested, a)
 	}

@@ -18,7 +18,8 @@ const claimObject = "apiVersion: k8s.cni.cncf.io/v1alpha1\nkind: IPAMClaim\nmeta
 
 // claimConf is a configuration as Multus hands it over for a selection with an ipam-claim-reference.
 func claimConf(claim string) string {
-	return `{"cniVersion":"1.0.0","name":"net","args":{"cni":{"ipam-claim-reference":"` + claim + `"}},"ipam":{"type":"whereabouts","range":"10.0.0.0/27"}}`
+	return `{"cniVersion":"1.0.0","name":"net","args":{"cni":{"ipam-claim-reference":"` + claim +
+		`"}},"ipam":{"type":"whereabouts","range":"10.0.0.0/27"}}`
 }
 
 func (n *node) claim(id, claim string) (string, error) {
@@ -45,10 +46,12 @@ func TestClaimKeepsItsAddress(t *testing.T) {
 		}
 	}
 	must(a, "first")
-	if text := object(t, s.Objects(), store.IPAMClaims(), claims.IPAMKey("shop/vm")); !strings.Contains(text, `"status":{"ips":["10.0.0.1/27"]}`) {
+	if text := object(t, s.Objects(), store.IPAMClaims(), claims.IPAMKey("shop/vm")); !strings.Contains(text,
+		`"status":{"ips":["10.0.0.1/27"]}`) {
 		t.Errorf("the claim does not say its address: %s", text)
 	}
-	if _, err := a.claim("second", "vm"); err == nil || !strings.Contains(err.Error(), "address 10.0.0.1 is taken by interface net1 of container first") {
+	if _, err := a.claim("second", "vm"); err == nil ||
+		!strings.Contains(err.Error(), "address 10.0.0.1 is taken by interface net1 of container first") {
 		t.Errorf("a second pod with the claim: %v", err)
 	}
 	a.del("first")
@@ -78,7 +81,8 @@ func TestClaimKeepsItsAddress(t *testing.T) {
 	}
 	tend(a)
 	must(b, "moved")
-	if _, err := a.claim("back", "vm"); err == nil || !strings.Contains(err.Error(), `address 10.0.0.1 is with node "b", which does not answer`) {
+	if _, err := a.claim("back", "vm"); err == nil ||
+		!strings.Contains(err.Error(), `address 10.0.0.1 is with node "b", which does not answer`) {
 		t.Errorf("the claim on both nodes: %v", err)
 	}
 	tend(b) // it says no
@@ -104,7 +108,8 @@ func TestClaimKeepsItsAddress(t *testing.T) {
 		tend(b)
 		tend(a)
 	}
-	if addrs, err := a.add(rangeConf1("10.0.0.0/27"), "free again", [2]string{"IP", "10.0.0.1"}); err != nil || addrs[0].String() != "10.0.0.1" {
+	if addrs, err := a.add(rangeConf1("10.0.0.0/27"), "free again", [2]string{"IP", "10.0.0.1"}); err != nil ||
+		addrs[0].String() != "10.0.0.1" {
 		t.Errorf("after the claim: %v, error %v", addrs, err)
 	}
 	checkOnce(t, a, b)
@@ -119,8 +124,8 @@ func object(t *testing.T, o store.Objects, kind store.Kind, key store.Key) strin
 	return string(got.Raw)
 }
 
-// TestClaimWithoutPod: a configuration with a claim is valid before it is said which pod it is for, as an attachment's validation
-// and STATUS read it.
+// TestClaimWithoutPod: a configuration with a claim is valid before it is said which pod it is for, as an attachment's
+// validation and STATUS read it.
 func TestClaimWithoutPod(t *testing.T) {
 	for _, a := range Readers(nil) {
 		conf := strings.Replace(claimConf("vm"), `"type":"whereabouts"`, `"type":"`+a.Type()+`"`, 1)
@@ -130,7 +135,8 @@ func TestClaimWithoutPod(t *testing.T) {
 	}
 	_, path := cluster(t, map[string]string{"pool.yaml": poolOf30, "claim.yaml": claimObject})
 	n := join(t, path, "a", nil)
-	if _, err := n.add(claimConf("vm"), "c", [2]string{"IgnoreUnknown", "1"}); err == nil || !strings.Contains(err.Error(), "K8S_POD_NAMESPACE") {
+	if _, err := n.add(claimConf("vm"), "c", [2]string{"IgnoreUnknown", "1"}); err == nil ||
+		!strings.Contains(err.Error(), "K8S_POD_NAMESPACE") {
 		t.Errorf("ADD without the pod's namespace: %v", err)
 	}
 	if _, err := n.claim("c", "vm"); err != nil {

@@ -127,9 +127,12 @@ func TestInstalledAnew(t *testing.T) {
 	})
 }
 
-// TestInstalledAnewWithoutAPool: what a machine had that is gone of a pool that the one in its place does not use goes back, too.
+// TestInstalledAnewWithoutAPool: what a machine had that is gone of a pool that the one in its place does not use goes
+// back, too.
 func TestInstalledAnewWithoutAPool(t *testing.T) {
-	_, path := cluster(t, map[string]string{"one.yaml": poolYAML("one", "10.1.0.0/24", 28), "two.yaml": poolYAML("two", "10.2.0.0/24", 28, "Manual")})
+	_, path := cluster(t, map[string]string{
+		"one.yaml": poolYAML("one", "10.1.0.0/24", 28), "two.yaml": poolYAML("two", "10.2.0.0/24", 28, "Manual"),
+	})
 	nodes, _ := twins(t, path, time.Second, "old", "new")
 	before, after := nodes[0], nodes[1]
 	if _, err := before.addCluster(calicoConf(), "1", model.AddressWishes{Pools4: []string{"two"}}); err != nil {
@@ -143,7 +146,9 @@ func TestInstalledAnewWithoutAPool(t *testing.T) {
 	}
 	eventually(t, "only the pool that is used has blocks", func() bool {
 		all, err := after.line.List(t.Context(), store.AddressBlocks())
-		return err == nil && len(all) > 0 && !slices.ContainsFunc(all, func(o store.Object) bool { return strings.Contains(string(o.Raw), `"pool":"two"`) })
+		return err == nil && len(all) > 0 && !slices.ContainsFunc(all, func(o store.Object) bool {
+			return strings.Contains(string(o.Raw), `"pool":"two"`)
+		})
 	})
 }
 

@@ -71,7 +71,8 @@ func (fo *follower) adoptSingles(ctx context.Context, p *pool, o store.Object) e
 		fo.mem.mu.Lock()
 		known := p.blocks[netip.PrefixFrom(a, a.BitLen())] != nil
 		fo.mem.mu.Unlock()
-		if !mine || known || with == fo.cfg.Node+"/" && !fo.mem.isHeld(p, a) || fo.namesakes.strange(machineOf(with), thing(p.name, netip.PrefixFrom(a, a.BitLen())), with) {
+		if !mine || known || with == fo.cfg.Node+"/" && !fo.mem.isHeld(p, a) ||
+			fo.namesakes.strange(machineOf(with), thing(p.name, netip.PrefixFrom(a, a.BitLen())), with) {
 			continue
 		}
 		fo.affinity.flush(ctx, fo.mem.unheld(netip.PrefixFrom(a, a.BitLen())))
@@ -107,7 +108,9 @@ func (fo *follower) freshen(ctx context.Context, p *pool) error {
 	fo.mem.mu.Lock()
 	stale := p.stale
 	p.stale = false
-	blocks := slices.DeleteFunc(slices.Clone(p.order), func(b *block) bool { return !b.stale && b.stands != lost && len(b.away) <= len(b.spec.Ceded) })
+	blocks := slices.DeleteFunc(slices.Clone(p.order), func(b *block) bool {
+		return !b.stale && b.stands != lost && len(b.away) <= len(b.spec.Ceded)
+	})
 	fo.mem.mu.Unlock()
 	if stale {
 		if err := fo.registry.readPool(ctx, p); err != nil {

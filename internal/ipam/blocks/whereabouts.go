@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/ipam"
 )
 
-// dropForeign has the reservation of an attachment forgotten that another program made: one that no record tells of. It is
-// done behind the answer.
+// dropForeign has the reservation of an attachment forgotten that another program made: one that no record tells of. It
+// is done behind the answer.
 func (e *Engine) dropForeign(ask ipam.Ask) {
 	if len(ask.Held) > 0 {
 		return
@@ -38,7 +38,8 @@ type Range struct {
 	Addresses int
 }
 
-// Ranges are those that a configuration of either name adds to pools. With an error come those that were read before it.
+// Ranges are those that a configuration of either name adds to pools. With an error come those that were read before
+// it.
 func Ranges(conf json.RawMessage, readFile func(string) ([]byte, error)) ([]Range, error) {
 	s, err := (&chooser{cfg: &Config{ReadFile: readFile}}).settings(ipam.Ask{Conf: conf})
 	var out []Range
@@ -50,7 +51,8 @@ func Ranges(conf json.RawMessage, readFile func(string) ([]byte, error)) ([]Rang
 	return out, err
 }
 
-// RangeOf is the range of a whole network that whereabouts allocates from, as a configuration without further options would have it.
+// RangeOf is the range of a whole network that whereabouts allocates from, as a configuration without further options
+// would have it.
 func RangeOf(network netip.Prefix, networkName string) Range {
 	name := poolName(inner{Type: TypeWhereabouts, NetworkName: networkName}, want{})
 	return Range{Pool: name, CIDR: network, NetworkName: networkName, Addresses: count([]span{usable(network)})}

@@ -45,8 +45,9 @@ func TestEveryKeyIsTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"ips":[{"address":"192.168.2.226/28","gateway":"192.168.2.238"},{"address":"fd00:1::12/64"},{"address":"10.7.0.10/16"},` +
-		`{"address":"172.16.0.9/24","gateway":"172.16.0.1"}],"routes":[{"dst":"10.0.0.0/8","gw":"192.168.2.238"}],"dns":{"nameservers":["1.1.1.1"]}}`
+	want :=
+		`{"ips":[{"address":"192.168.2.226/28","gateway":"192.168.2.238"},{"address":"fd00:1::12/64"},{"address":"10.7.0.10/16"},` +
+			`{"address":"172.16.0.9/24","gateway":"172.16.0.1"}],"routes":[{"dst":"10.0.0.0/8","gw":"192.168.2.238"}],"dns":{"nameservers":["1.1.1.1"]}}`
 	if d := cmp.Diff(want, string(got)); d != "" {
 		t.Errorf("result (-want +got):\n%s", d)
 	}
@@ -70,7 +71,8 @@ func TestEveryKeyIsTaken(t *testing.T) {
 func TestEachKey(t *testing.T) {
 	_, path := cluster(t, nil)
 	a := join(t, path, "a", nil)
-	const lease, store, log = "blocks are claimed with compare-and-swap, no leader is elected", "the agent knows where the cluster's objects are", "the agent has one log"
+	const lease, store, log = "blocks are claimed with compare-and-swap, no leader is elected",
+		"the agent knows where the cluster's objects are", "the agent has one log"
 	for i, c := range []struct{ ipam, want, doubt string }{
 		{`"range":"10.0.0.0/24"`, "10.0.0.1/24", ""},
 		{`"range":"10.1.0.5-10.1.0.9/24"`, "10.1.0.5/24", ""},
@@ -78,7 +80,10 @@ func TestEachKey(t *testing.T) {
 		{`"range":"10.2.0.0/24","range_start":"10.2.0.7"`, "10.2.0.7/24", ""},
 		{`"range":"10.3.0.0/24","range_start":"10.3.0.9","range_end":"10.3.0.9"`, "10.3.0.9/24", ""},
 		{`"range":"10.4.0.0/24","exclude":["10.4.0.0/30","10.4.0.4"]`, "10.4.0.5/24", ""},
-		{`"ipRanges":[{"range":"10.5.0.0/24","exclude":["10.5.0.1/32"]},{"range":"fd05::/64","range_start":"fd05::9"}]`, "10.5.0.2/24 fd05::9/64", ""},
+		{
+			`"ipRanges":[{"range":"10.5.0.0/24","exclude":["10.5.0.1/32"]},{"range":"fd05::/64","range_start":"fd05::9"}]`,
+			"10.5.0.2/24 fd05::9/64", "",
+		},
 		{`"range":"10.6.0.0/24","gateway":"10.6.0.1"`, "10.6.0.2/24 via 10.6.0.1", ""},
 		{`"range":"10.6.1.0/24","gateway":"10.7.0.1"`, "10.6.1.1/24 via 10.7.0.1", "gateway 10.7.0.1 is in no range"},
 		{`"range":"10.8.0.0/24","routes":[{"dst":"0.0.0.0/0"}]`, "10.8.0.1/24 routes 1", ""},
@@ -87,16 +92,31 @@ func TestEachKey(t *testing.T) {
 		{`"range":"10.0.0.0/24","network_name":"blue"`, "10.0.0.1/24", ""},
 		{`"range":"10.0.0.0/24","enable_overlapping_ranges":false`, "10.0.0.1/24", ""},
 		{`"range":"10.0.0.0/24","enable_overlapping_ranges":true`, "10.0.0.2/24", ""},
-		{`"range":"10.11.0.0/24","node_slice_size":"/28"`, "10.11.0.1/24", "ipam.node_slice_size has no effect: each node has blocks of its own anyway"},
+		{
+			`"range":"10.11.0.0/24","node_slice_size":"/28"`, "10.11.0.1/24",
+			"ipam.node_slice_size has no effect: each node has blocks of its own anyway",
+		},
 		{`"range":"10.12.0.0/24","configuration_path":"/none"`, "10.12.0.1/24", ""},
 		{`"range":"10.13.0.0/24","log_file":"/l"`, "10.13.0.1/24", "ipam.log_file has no effect: " + log},
 		{`"range":"10.14.0.0/24","log_level":"debug"`, "10.14.0.1/24", "ipam.log_level has no effect: " + log},
 		{`"range":"10.15.0.0/24","kubernetes":{"kubeconfig":"k"}`, "10.15.0.1/24", "ipam.kubernetes has no effect: " + store},
-		{`"range":"10.16.0.0/24","leader_lease_duration":1500`, "10.16.0.1/24", "ipam.leader_lease_duration has no effect: " + lease},
-		{`"range":"10.17.0.0/24","leader_renew_deadline":1000`, "10.17.0.1/24", "ipam.leader_renew_deadline has no effect: " + lease},
-		{`"range":"10.18.0.0/24","leader_retry_period":500`, "10.18.0.1/24", "ipam.leader_retry_period has no effect: " + lease},
+		{
+			`"range":"10.16.0.0/24","leader_lease_duration":1500`, "10.16.0.1/24",
+			"ipam.leader_lease_duration has no effect: " + lease,
+		},
+		{
+			`"range":"10.17.0.0/24","leader_renew_deadline":1000`, "10.17.0.1/24",
+			"ipam.leader_renew_deadline has no effect: " + lease,
+		},
+		{
+			`"range":"10.18.0.0/24","leader_retry_period":500`, "10.18.0.1/24",
+			"ipam.leader_retry_period has no effect: " + lease,
+		},
 		{`"range":"10.19.0.0/24","sleep_for_race":1`, "10.19.0.1/24", "ipam.sleep_for_race has no effect: " + lease},
-		{`"range":"10.20.0.0/24","reconciler_cron_expression":"30 4 * * *"`, "10.20.0.1/24", "ipam.reconciler_cron_expression has no effect: nothing is left behind that would have to be collected"},
+		{
+			`"range":"10.20.0.0/24","reconciler_cron_expression":"30 4 * * *"`, "10.20.0.1/24",
+			"ipam.reconciler_cron_expression has no effect: nothing is left behind that would have to be collected",
+		},
 		{`"range":"10.21.0.0/24","datastore":"etcd"`, "10.21.0.1/24", "ipam.datastore has no effect: " + store},
 		{`"range":"10.22.0.0/24","etcd_host":"h"`, "10.22.0.1/24", "ipam.etcd_host has no effect: " + store},
 	} {
@@ -227,7 +247,9 @@ spec:
 	if err == nil || !strings.Contains(err.Error(), "address fd00::1:0:1 is taken by shop/web-0 (by whereabouts)") {
 		t.Errorf("an address that whereabouts gave: %v", err)
 	}
-	if err := a.engine.Allocators()[1].Del(context.Background(), ipam.Ask{Conf: json.RawMessage(conf), Network: "net", ContainerID: "c-one", IfName: "net1"}); err != nil {
+	if err := a.engine.Allocators()[1].Del(context.Background(), ipam.Ask{
+		Conf: json.RawMessage(conf), Network: "net", ContainerID: "c-one", IfName: "net1",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.engine.follower.tend(context.Background()); err != nil {

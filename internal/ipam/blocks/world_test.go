@@ -113,7 +113,9 @@ func (l *line) Create(_ context.Context, kind store.Kind, o store.Object) (store
 	return l.write(func() (store.Object, error) { return l.Objects.Create(context.Background(), kind, o) })
 }
 
-func (l *line) CompareAndSwap(_ context.Context, kind store.Kind, version string, o store.Object) (store.Object, error) {
+func (l *line) CompareAndSwap(
+	_ context.Context, kind store.Kind, version string, o store.Object,
+) (store.Object, error) {
 	return l.write(func() (store.Object, error) {
 		return l.Objects.CompareAndSwap(context.Background(), kind, version, o)
 	})
@@ -170,7 +172,10 @@ func join(t testing.TB, path, name string, change func(*Config)) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, name: name, line: &line{Objects: s.Objects()}, ledger: map[model.AttachmentKey][]netip.Addr{}, confs: map[model.AttachmentKey]string{}}
+	n := &node{
+		t: t, name: name, line: &line{Objects: s.Objects()}, ledger: map[model.AttachmentKey][]netip.Addr{},
+		confs: map[model.AttachmentKey]string{},
+	}
 	n.config = Config{
 		Objects: n.line, Node: name, Dir: fastDir(t), Log: logTo(t, name), Now: time.Now, After: time.After,
 		Random: rand.New(rand.NewSource(int64(len(name)) + int64(name[len(name)-1]))),
@@ -198,7 +203,9 @@ func (n *node) start() {
 }
 
 func (n *node) ask(conf string, key model.AttachmentKey, held ...netip.Addr) ipam.Ask {
-	return ipam.Ask{Conf: json.RawMessage(conf), Network: key.Network, ContainerID: key.ContainerID, IfName: key.IfName, Held: held}
+	return ipam.Ask{
+		Conf: json.RawMessage(conf), Network: key.Network, ContainerID: key.ContainerID, IfName: key.IfName, Held: held,
+	}
 }
 
 func key(id string) model.AttachmentKey {

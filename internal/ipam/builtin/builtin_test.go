@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/ipam/builtin"
 )
 
-// What an allocator has a method for it says that it can, and only that, and it says so of itself: what it may be made of has
-// another way to choose.
+// What an allocator has a method for it says that it can, and only that, and it says so of itself: what it may be made
+// of has another way to choose.
 func TestCapabilities(t *testing.T) {
 	held := 0
 	for typ, alloc := range builtin.Readers(os.ReadFile) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package claims reads the objects that promise addresses over the life of a pod: IPAMClaims, for networks that a pod asks for, and
-// AddressClaims, for the cluster's network, which also virtual machines have.
+// Package claims reads the objects that promise addresses over the life of a pod: IPAMClaims, for networks that a pod
+// asks for, and AddressClaims, for the cluster's network, which also virtual machines have.
 //
-// In blocks, journals and messages a claim is a text: "namespace/name" is an IPAMClaim, and an AddressClaim has OfAddressClaim before
-// that.
+// In blocks, journals and messages a claim is a text: "namespace/name" is an IPAMClaim, and an AddressClaim has
+// OfAddressClaim before that.
 package claims
 
 import (
@@ -122,7 +122,8 @@ func PromiseOf(o store.Object) (MachinePromise, bool) {
 		return MachinePromise{}, false
 	}
 	return MachinePromise{
-		Machine: o.Key.Namespace + "/" + c.VM.Name, Network: c.VM.Network, Interface: c.VM.IfName, Addrs: Addresses(o), Node: c.Node,
+		Machine: o.Key.Namespace + "/" + c.VM.Name, Network: c.VM.Network, Interface: c.VM.IfName, Addrs: Addresses(o),
+		Node:  c.Node,
 		Claim: o.Key.Namespace + "/" + o.Key.Name,
 	}, true
 }

@@ -34,7 +34,8 @@ func (*Remote) Doubts(raw json.RawMessage) []model.Doubt {
 	}
 	for i, p := range in.Provide {
 		if p.Value == "" && p.FromArg == "" {
-			doubt(fmt.Sprintf("ipam.provide[%d]", i), "add value or fromArg", fmt.Sprintf("ipam.provide[%d]: option %q has no value and is not sent", i, p.Option))
+			doubt(fmt.Sprintf("ipam.provide[%d]", i), "add value or fromArg",
+				fmt.Sprintf("ipam.provide[%d]: option %q has no value and is not sent", i, p.Option))
 		}
 	}
 	mask := false
@@ -42,7 +43,8 @@ func (*Remote) Doubts(raw json.RawMessage) []model.Doubt {
 		mask = mask || code == optSubnetMask
 	}
 	if !mask {
-		doubt("ipam.request", `add {"option": "subnet-mask"}`, "ipam.request: a server that is not asked for the subnet mask may not tell it, and then there is no address")
+		doubt("ipam.request", `add {"option": "subnet-mask"}`,
+			"ipam.request: a server that is not asked for the subnet mask may not tell it, and then there is no address")
 	}
 	for i, r := range in.Request {
 		if r.Option == "" && !r.SkipDefault {

@@ -32,11 +32,12 @@ const (
 	optEnd           = 255
 )
 
-// usual are the options that are asked for where the configuration does not say otherwise: the reference plugin's two, and
-// those that the result has room for.
+// usual are the options that are asked for where the configuration does not say otherwise: the reference plugin's two,
+// and those that the result has room for.
 func usual() []uint8 {
 	return []uint8{
-		optSubnetMask, optClasslessRte, optRouters, optStaticRoutes, optDNSServers, optDomainName, optDomainSearch, optInterfaceMTU,
+		optSubnetMask, optClasslessRte, optRouters, optStaticRoutes, optDNSServers, optDomainName, optDomainSearch,
+		optInterfaceMTU,
 	}
 }
 
@@ -58,7 +59,8 @@ func optionCode(list string, i int, option string) (uint8, error) {
 	}
 	n, err := strconv.ParseUint(option, 10, 8)
 	if err != nil || n == optPad || n == optEnd {
-		return 0, ipam.Invalid("a number from 1 to 254, dhcp-client-identifier, subnet-mask, routers, host-name, user-class or vendor-class-identifier",
+		return 0, ipam.Invalid(
+			"a number from 1 to 254, dhcp-client-identifier, subnet-mask, routers, host-name, user-class or vendor-class-identifier",
 			"%s[%d].option %q is no DHCP option", list, i, option)
 	}
 	return uint8(n), nil

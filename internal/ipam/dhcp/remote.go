@@ -56,8 +56,8 @@ func (r *Remote) Add(ctx context.Context, ask ipam.Ask) (model.Result, error) {
 	return r.call(ctx, set.Socket, rpc.Allocate, ask, ask.Conf)
 }
 
-// Del gives the lease back. A daemon that is away gives back by itself what is gone when it comes back; that is no reason to
-// keep a container from being deleted.
+// Del gives the lease back. A daemon that is away gives back by itself what is gone when it comes back; that is no
+// reason to keep a container from being deleted.
 func (r *Remote) Del(ctx context.Context, ask ipam.Ask) error {
 	_, err := r.call(ctx, socketOf(ask.Conf), rpc.Release, ask, ask.Conf)
 	if err != nil && !errors.Is(err, rpc.ErrDaemon) {
@@ -95,7 +95,8 @@ func (r *Remote) Check(ctx context.Context, ask ipam.Ask, prev model.Result) err
 			found = found || p.Address == ip.Address
 		}
 		if !found {
-			return model.Faultf(model.CodeDiffers, "DEL it, then ADD it again", "dhcp: prevResult does not have the leased address %s", ip.Address)
+			return model.Faultf(model.CodeDiffers, "DEL it, then ADD it again",
+				"dhcp: prevResult does not have the leased address %s", ip.Address)
 		}
 	}
 	return nil
@@ -109,7 +110,8 @@ func (r *Remote) Status(ctx context.Context, ask ipam.Ask) error {
 	}
 	c, err := rpc.Dial(ctx, set.Socket)
 	if err != nil {
-		return model.Faultf(model.CodeNotAvailable, hintDaemon, "dhcp: no daemon at ipam.daemonSocketPath %q: %w", set.Socket, err)
+		return model.Faultf(model.CodeNotAvailable, hintDaemon, "dhcp: no daemon at ipam.daemonSocketPath %q: %w",
+			set.Socket, err)
 	}
 	return c.Close()
 }
@@ -133,7 +135,8 @@ func (r *Remote) call(ctx context.Context, socket, method string, ask ipam.Ask, 
 	none := model.Result{}
 	c, err := rpc.Dial(ctx, socket)
 	if err != nil {
-		return none, model.Faultf(model.CodeTryAgain, hintDaemon, "dhcp: no daemon at ipam.daemonSocketPath %q: %w", socket, err)
+		return none, model.Faultf(model.CodeTryAgain, hintDaemon,
+			"dhcp: no daemon at ipam.daemonSocketPath %q: %w", socket, err)
 	}
 	defer func() { _ = c.Close() }()
 	args := rpc.Args{ContainerID: ask.ContainerID, IfName: ask.IfName, Args: join(ask.Args), StdinData: stdin}

@@ -73,9 +73,11 @@ func Read(raw json.RawMessage, args [][2]string) (Settings, error) {
 	case !filepath.IsAbs(s.Socket):
 		return s, ipam.Invalid("write the path from the root", "ipam.daemonSocketPath %q is not absolute", s.Socket)
 	case in.Priority < 0 || in.Priority > math.MaxUint32:
-		return s, ipam.Invalid("0 leaves it to the kernel", "ipam.priority %d is not between 0 and %d", in.Priority, uint32(math.MaxUint32))
+		return s, ipam.Invalid("0 leaves it to the kernel", "ipam.priority %d is not between 0 and %d", in.Priority,
+			uint32(math.MaxUint32))
 	case !s.IPv4 && !s.IPv6:
-		return s, ipam.Invalid(`set "ipv6": true, or leave ipv4 out`, "ipam.ipv4 is false and ipam.ipv6 is not true: there is nothing to ask for")
+		return s, ipam.Invalid(`set "ipv6": true, or leave ipv4 out`,
+			"ipam.ipv4 is false and ipam.ipv6 is not true: there is nothing to ask for")
 	}
 	if err := s.provide(in, args); err != nil {
 		return s, err
@@ -94,7 +96,8 @@ func (s *Settings) provide(in section, args [][2]string) error {
 			return ipam.Invalid("remove it", "ipam.provide[%d].option %q is %s", i, p.Option, why)
 		}
 		if len(p.Value) > maxOption {
-			return ipam.Invalid("an option holds 255 bytes", "ipam.provide[%d].value of option %q has %d bytes", i, p.Option, len(p.Value))
+			return ipam.Invalid("an option holds 255 bytes", "ipam.provide[%d].value of option %q has %d bytes", i, p.Option,
+				len(p.Value))
 		}
 		value, given := p.Value, p.Value != ""
 		for _, kv := range args {

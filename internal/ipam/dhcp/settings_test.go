@@ -32,7 +32,8 @@ func TestSettings(t *testing.T) {
 				"request":[{"option":"routers"},{"option":"42"}]`,
 			args: [][2]string{{"ID", "x"}, {"ID", "y"}},
 			want: Settings{
-				Socket: "/run/other.sock", IPv4: true, IPv6: true, Priority: 100, Request: []uint8{3, 42, 1, 121, 33, 6, 15, 119, 26},
+				Socket: "/run/other.sock", IPv4: true, IPv6: true, Priority: 100,
+				Request: []uint8{3, 42, 1, 121, 33, 6, 15, 119, 26},
 				Provide: []Option{{12, []byte("a")}, {61, []byte("y")}},
 			},
 		},
@@ -45,7 +46,9 @@ func TestSettings(t *testing.T) {
 				{"option":"host-name"},{"option":"user-class"},{"option":"vendor-class-identifier"},{"option":"254"},{"option":"1"}]`,
 			want: Settings{Socket: "/run/cni/dhcp.sock", IPv4: true, Request: []uint8{61, 1, 3, 12, 77, 60, 254}},
 		},
-		"only IPv6": {keys: `,"ipv4":false,"ipv6":true`, want: Settings{Socket: "/run/cni/dhcp.sock", IPv6: true, Request: usually}},
+		"only IPv6": {
+			keys: `,"ipv4":false,"ipv6":true`, want: Settings{Socket: "/run/cni/dhcp.sock", IPv6: true, Request: usually},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Read(json.RawMessage(object(tc.keys)), tc.args)
@@ -73,26 +76,53 @@ func TestRefusals(t *testing.T) {
 		{`{}`, nil, 7, `configuration: ipam is missing (add "ipam": {"type": "dhcp"})`},
 		{`{"ipam":7}`, nil, 6, "configuration: ipam is number, want object"},
 		{object(`,"daemonSocketPath":7`), nil, 6, "configuration: ipam.daemonSocketPath is number, want string"},
-		{object(`,"daemonSocketPath":"run/x"`), nil, 7, `ipam.daemonSocketPath "run/x" is not absolute (write the path from the root)`},
+		{
+			object(`,"daemonSocketPath":"run/x"`), nil, 7,
+			`ipam.daemonSocketPath "run/x" is not absolute (write the path from the root)`,
+		},
 		{object(`,"priority":"7"`), nil, 6, "configuration: ipam.priority is string, want int"},
 		{object(`,"priority":-1`), nil, 7, "ipam.priority -1 is not between 0 and 4294967295 (0 leaves it to the kernel)"},
-		{object(`,"priority":4294967296`), nil, 7, "ipam.priority 4294967296 is not between 0 and 4294967295 (0 leaves it to the kernel)"},
+		{
+			object(`,"priority":4294967296`), nil, 7,
+			"ipam.priority 4294967296 is not between 0 and 4294967295 (0 leaves it to the kernel)",
+		},
 		{object(`,"ipv4":"no"`), nil, 6, "configuration: ipam.ipv4 is string, want bool"},
 		{object(`,"ipv6":1`), nil, 6, "configuration: ipam.ipv6 is number, want bool"},
-		{object(`,"ipv4":false`), nil, 7, `ipam.ipv4 is false and ipam.ipv6 is not true: there is nothing to ask for (set "ipv6": true, or leave ipv4 out)`},
+		{
+			object(`,"ipv4":false`), nil, 7,
+			`ipam.ipv4 is false and ipam.ipv6 is not true: there is nothing to ask for (set "ipv6": true, or leave ipv4 out)`,
+		},
 		{object(`,"provide":{}`), nil, 6, "configuration: ipam.provide is object, want list"},
 		{object(`,"provide":[{"option":12}]`), nil, 6, "configuration: ipam.provide.option is number, want string"},
 		{object(`,"provide":[{"value":"x"}]`), nil, 7, `ipam.provide[0].option "" is no DHCP option (` + options + `)`},
-		{object(`,"provide":[{"option":"hostname","value":"x"}]`), nil, 7, `ipam.provide[0].option "hostname" is no DHCP option (` + options + `)`},
+		{
+			object(`,"provide":[{"option":"hostname","value":"x"}]`), nil, 7,
+			`ipam.provide[0].option "hostname" is no DHCP option (` + options + `)`,
+		},
 		{object(`,"provide":[{"option":"0"}]`), nil, 7, `ipam.provide[0].option "0" is no DHCP option (` + options + `)`},
 		{object(`,"provide":[{"option":"255"}]`), nil, 7, `ipam.provide[0].option "255" is no DHCP option (` + options + `)`},
 		{object(`,"provide":[{"option":"256"}]`), nil, 7, `ipam.provide[0].option "256" is no DHCP option (` + options + `)`},
 		{object(`,"provide":[{"option":"-1"}]`), nil, 7, `ipam.provide[0].option "-1" is no DHCP option (` + options + `)`},
-		{object(`,"provide":[{"option":"12","value":"a"},{"option":"53","value":"x"}]`), nil, 7, `ipam.provide[1].option "53" is the protocol's own (remove it)`},
-		{object(`,"provide":[{"option":"50","value":"x"}]`), nil, 7, `ipam.provide[0].option "50" is the protocol's own (remove it)`},
-		{object(`,"provide":[{"option":"54","value":"x"}]`), nil, 7, `ipam.provide[0].option "54" is the protocol's own (remove it)`},
-		{object(`,"provide":[{"option":"55","value":"x"}]`), nil, 7, `ipam.provide[0].option "55" is what request is for (remove it)`},
-		{object(`,"provide":[{"option":"12","value":"` + long + `"}]`), nil, 7, `ipam.provide[0].value of option "12" has 256 bytes (an option holds 255 bytes)`},
+		{
+			object(`,"provide":[{"option":"12","value":"a"},{"option":"53","value":"x"}]`), nil, 7,
+			`ipam.provide[1].option "53" is the protocol's own (remove it)`,
+		},
+		{
+			object(`,"provide":[{"option":"50","value":"x"}]`), nil, 7,
+			`ipam.provide[0].option "50" is the protocol's own (remove it)`,
+		},
+		{
+			object(`,"provide":[{"option":"54","value":"x"}]`), nil, 7,
+			`ipam.provide[0].option "54" is the protocol's own (remove it)`,
+		},
+		{
+			object(`,"provide":[{"option":"55","value":"x"}]`), nil, 7,
+			`ipam.provide[0].option "55" is what request is for (remove it)`,
+		},
+		{
+			object(`,"provide":[{"option":"12","value":"` + long + `"}]`), nil, 7,
+			`ipam.provide[0].value of option "12" has 256 bytes (an option holds 255 bytes)`,
+		},
 		{
 			object(`,"provide":[{"option":"12","fromArg":"A"}]`),
 			[][2]string{{"A", long}},
@@ -100,8 +130,13 @@ func TestRefusals(t *testing.T) {
 			`environment: CNI_ARGS A for ipam.provide[0].option "12" has 256 bytes (an option holds 255 bytes)`,
 		},
 		{object(`,"request":"routers"`), nil, 6, "configuration: ipam.request is string, want list"},
-		{object(`,"request":[{"option":"router"}]`), nil, 7, `ipam.request[0].option "router" is no DHCP option (` + options + `)`},
-		{object(`,"request":[{"skipDefault":"yes"}]`), nil, 6, "configuration: ipam.request.skipDefault is string, want bool"},
+		{
+			object(`,"request":[{"option":"router"}]`), nil, 7,
+			`ipam.request[0].option "router" is no DHCP option (` + options + `)`,
+		},
+		{
+			object(`,"request":[{"skipDefault":"yes"}]`), nil, 6, "configuration: ipam.request.skipDefault is string, want bool",
+		},
 	} {
 		_, err := Read(json.RawMessage(tc.conf), tc.args)
 		var f *model.Fault
@@ -140,7 +175,10 @@ func TestDoubts(t *testing.T) {
 
 // Every configuration is read or refused with a code.
 func FuzzRead(f *testing.F) {
-	for _, keys := range []string{``, `,"priority":7`, `,"provide":[{"option":"12","fromArg":"A"}]`, `,"request":[{"skipDefault":true}]`, `,"ipv6":true`} {
+	for _, keys := range []string{
+		``, `,"priority":7`, `,"provide":[{"option":"12","fromArg":"A"}]`, `,"request":[{"skipDefault":true}]`,
+		`,"ipv6":true`,
+	} {
 		f.Add(object(keys), "A=b")
 	}
 	f.Fuzz(func(t *testing.T, conf, arg string) {

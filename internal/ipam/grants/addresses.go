@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package grants is the controller's side of what nodes ask for in AddressPoolRequests: a range for a pool, an address of another
-// node's block, addresses that a machine's claim is to lose. A node's token cannot write these objects; the controller looks
-// whether the request is true, and writes them.
+// Package grants is the controller's side of what nodes ask for in AddressPoolRequests: a range for a pool, an address
+// of another node's block, addresses that a machine's claim is to lose. A node's token cannot write these objects; the
+// controller looks whether the request is true, and writes them.
 package grants
 
 import (
@@ -19,21 +19,22 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// What the controller goes by before it grants an address is what the asking node's token cannot write: on which node a pod is, which
-// claim and which machine its annotations name, what the machine's instance says, and what the node that has the address says of it.
-// A claim's addresses alone are no proof, for agents write them.
+// What the controller goes by before it grants an address is what the asking node's token cannot write: on which node a
+// pod is, which claim and which machine its annotations name, what the machine's instance says, and what the node that
+// has the address says of it. A claim's addresses alone are no proof, for agents write them.
 
 const (
-	// claimAnnotation names the AddressClaim of a pod, machineAnnotation the virtual machine that runs in it, networksAnnotation the
-	// networks with their IPAMClaims, and incomingAnnotation is on a pod into which a machine is to migrate.
+	// claimAnnotation names the AddressClaim of a pod, machineAnnotation the virtual machine that runs in it,
+	// networksAnnotation the networks with their IPAMClaims, and incomingAnnotation is on a pod into which a machine is to
+	// migrate.
 	claimAnnotation    = "weft.dev/address-claim"
 	machineAnnotation  = "kubevirt.io/domain"
 	networksAnnotation = "k8s.v1.cni.cncf.io/networks"
 	incomingAnnotation = "kubevirt.io/migrationJobName"
 )
 
-// Address lets a node take one address of another's block in the name of a claim, where that is where the claim is used. A refusal is
-// an error of code CodeInvalidConf.
+// Address lets a node take one address of another's block in the name of a claim, where that is where the claim is
+// used. A refusal is an error of code CodeInvalidConf.
 func Address(ctx context.Context, objects store.Objects, r model.PoolRequest) error {
 	id := r.Claim
 	if !r.IPAM {
@@ -119,8 +120,11 @@ func dying(o store.Object) bool {
 	return json.Unmarshal(o.Raw, &m) != nil || m.Metadata.DeletionTimestamp != ""
 }
 
-// carried makes sure that the pod of the request is on the node that asks, lives, carries the claim, and is where its machine is to be.
-func carried(ctx context.Context, objects store.Objects, r model.PoolRequest, claim store.Object, refuse func(string, ...any) error) error {
+// carried makes sure that the pod of the request is on the node that asks, lives, carries the claim, and is where its
+// machine is to be.
+func carried(
+	ctx context.Context, objects store.Objects, r model.PoolRequest, claim store.Object, refuse func(string, ...any) error,
+) error {
 	kind := store.Pods()
 	ref := claims.IPAMKey(r.Pod)
 	o, err := found(ctx, objects, kind, kind.Key(ref.Namespace, ref.Name))
@@ -173,10 +177,12 @@ type machineInstance struct {
 	} `json:"status"`
 }
 
-// runsIn reports whether the machine runs in a pod, or may be about to: it is the target of its migration, or the source of one that has
-// not come to its end or has failed, or no migration is under way and the machine is on that node or on none.
+// runsIn reports whether the machine runs in a pod, or may be about to: it is the target of its migration, or the
+// source of one that has not come to its end or has failed, or no migration is under way and the machine is on that
+// node or on none.
 func (i machineInstance) runsIn(pod model.Pod) bool {
-	if m := i.Status.Migration; m != nil && (m.TargetPod == pod.Name && !m.Failed || m.SourcePod == pod.Name && (m.Failed || !m.Completed)) {
+	if m := i.Status.Migration; m != nil &&
+		(m.TargetPod == pod.Name && !m.Failed || m.SourcePod == pod.Name && (m.Failed || !m.Completed)) {
 		return true
 	} else if m != nil && !m.Failed && !m.Completed {
 		return false
@@ -190,13 +196,14 @@ func (i machineInstance) runsIn(pod model.Pod) bool {
 // NetworkStatus is the annotation that says which addresses a pod has.
 const NetworkStatus = "k8s.v1.cni.cncf.io/network-status"
 
-// carries are the networks of a pod that a claim is for, "*" where it names none; empty: the pod does not carry it. A promise to a machine
-// counts by its name, which only that machine's can have: agents write the rest.
+// carries are the networks of a pod that a claim is for, "*" where it names none; empty: the pod does not carry it. A
+// promise to a machine counts by its name, which only that machine's can have: agents write the rest.
 func carries(pod model.Pod, claim store.Object) []string {
 	if claim.Key.Of(store.AddressClaims()) {
 		m, is := claims.PromiseOf(claim)
 		vm := model.VMRef{Namespace: pod.Namespace, Name: pod.Annotations[machineAnnotation]}
-		if pod.Annotations[claimAnnotation] == claim.Key.Name || is && vm.Name != "" && claim.Key.Name == vm.Promise(m.Network, m.Interface) {
+		if pod.Annotations[claimAnnotation] == claim.Key.Name ||
+			is && vm.Name != "" && claim.Key.Name == vm.Promise(m.Network, m.Interface) {
 			return []string{"*"}
 		}
 		return nil
@@ -220,9 +227,12 @@ func carries(pod model.Pod, claim store.Object) []string {
 	return out
 }
 
-// toldBy reports whether the node that has an address has said that it is the claim's: it was the last to write the claim, which agents
-// do in their own node's name alone, or a pod there carries the claim and says, in its node's words, that it has the address for it.
-func toldBy(ctx context.Context, objects store.Objects, holder string, claim store.Object, a netip.Addr) (told bool, err error) {
+// toldBy reports whether the node that has an address has said that it is the claim's: it was the last to write the
+// claim, which agents do in their own node's name alone, or a pod there carries the claim and says, in its node's
+// words, that it has the address for it.
+func toldBy(
+	ctx context.Context, objects store.Objects, holder string, claim store.Object, a netip.Addr,
+) (told bool, err error) {
 	if claim.Key.Of(store.AddressClaims()) {
 		c, err := claim.AddressClaim()
 		said := err == nil && c.Node != "" && c.Node == holder // one that cannot be decoded says nothing
@@ -252,7 +262,9 @@ func toldBy(ctx context.Context, objects store.Objects, holder string, claim sto
 }
 
 // Revoke takes grants of a block back that their nodes have not used.
-func Revoke(ctx context.Context, objects store.Objects, o store.Object, b model.AddressBlock, addrs []netip.Addr) error {
+func Revoke(
+	ctx context.Context, objects store.Objects, o store.Object, b model.AddressBlock, addrs []netip.Addr,
+) error {
 	b.Granted = maps.Clone(b.Granted)
 	for _, a := range addrs {
 		delete(b.Granted, a)

@@ -17,13 +17,15 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Pool does what an agent asks for: the pool gets what it lacks of the range. Pools of the cluster's network are people's; a
-// request for one is refused with an error of code CodeInvalidConf.
+// Pool does what an agent asks for: the pool gets what it lacks of the range. Pools of the cluster's network are
+// people's; a request for one is refused with an error of code CodeInvalidConf.
 func Pool(ctx context.Context, objects store.Objects, r model.PoolRequest) error {
 	kind := store.AddressPools()
 	const tries = 10
 	for range tries {
-		o, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) { return objects.Get(ctx, kind, kind.Key("", r.Pool)) })
+		o, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+			return objects.Get(ctx, kind, kind.Key("", r.Pool))
+		})
 		spec := model.AddressPool{Name: r.Pool}
 		switch {
 		case errors.Is(err, store.ErrNotFound):
@@ -36,7 +38,8 @@ func Pool(ctx context.Context, objects store.Objects, r model.PoolRequest) error
 			}
 		}
 		if spec.OfCluster() {
-			return ipam.Invalid("choose another network_name, or give the pool another name", "pool %q is one of the cluster's network: nothing is added for node %s", r.Pool, r.Node)
+			return ipam.Invalid("choose another network_name, or give the pool another name",
+				"pool %q is one of the cluster's network: nothing is added for node %s", r.Pool, r.Node)
 		}
 		lacks := Missing(spec, r.CIDR)
 		if len(lacks) == 0 {
@@ -93,7 +96,10 @@ func halves(p netip.Prefix) (low, high netip.Prefix) {
 }
 
 // Extended is the pool with further regions, and with what whereabouts has given of them.
-func Extended(ctx context.Context, objects store.Objects, o store.Object, spec model.AddressPool, lacks []netip.Prefix, r model.PoolRequest) (store.Object, model.AddressPool, error) {
+func Extended(
+	ctx context.Context, objects store.Objects, o store.Object, spec model.AddressPool, lacks []netip.Prefix,
+	r model.PoolRequest,
+) (store.Object, model.AddressPool, error) {
 	for _, cidr := range lacks {
 		spec.Regions = append(spec.Regions, model.AddressRegion{CIDR: cidr, BlockSize: model.BlockSize(cidr, r.Addresses)})
 	}
@@ -106,7 +112,8 @@ func Extended(ctx context.Context, objects store.Objects, o store.Object, spec m
 	return next, spec, err
 }
 
-// FreeClaim takes addresses out of the claim of a virtual machine that no pool gives any more: the next pod of the machine gets others.
+// FreeClaim takes addresses out of the claim of a virtual machine that no pool gives any more: the next pod of the
+// machine gets others.
 func FreeClaim(ctx context.Context, objects store.Objects, claim string) error {
 	kind, key := claims.Place(claims.OfAddressClaim + claim)
 	o, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) { return objects.Get(ctx, kind, key) })
@@ -116,7 +123,9 @@ func FreeClaim(ctx context.Context, objects store.Objects, claim string) error {
 	if err != nil {
 		return store.Unreachable(claim, err)
 	}
-	all, err := store.Bounded(ctx, func(ctx context.Context) ([]store.Object, error) { return objects.List(ctx, store.AddressPools()) })
+	all, err := store.Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
+		return objects.List(ctx, store.AddressPools())
+	})
 	if err != nil {
 		return store.Unreachable("list of pools", err)
 	}

@@ -122,8 +122,8 @@ func (d *directory) isHeldBy(a netip.Addr, containerID, ifName string) bool {
 	return err == nil && (content == owner(containerID, ifName) || content == strings.TrimSpace(containerID))
 }
 
-// heldBy searches all files for those of an attachment; those of old versions, which name only the container, count when
-// there is no other.
+// heldBy searches all files for those of an attachment; those of old versions, which name only the container, count
+// when there is no other.
 func (d *directory) heldBy(containerID, ifName string) ([]netip.Addr, error) {
 	var exact, old []netip.Addr
 	err := d.each(func(a netip.Addr, content string) {

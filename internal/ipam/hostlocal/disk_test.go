@@ -74,14 +74,16 @@ func TestReadOnlyDisk(t *testing.T) {
 		"ADD": func() error { _, err := a.Add(context.Background(), ask(conf, "c2")); return err }(),
 		"DEL": a.Del(context.Background(), ask(conf, "c1")),
 	} {
-		if f := fault(t, err); f.Code != model.CodeIO || !strings.Contains(f.Msg, dir) || !strings.Contains(f.Hint, "dataDir") {
+		if f := fault(t, err); f.Code != model.CodeIO || !strings.Contains(f.Msg, dir) ||
+			!strings.Contains(f.Hint, "dataDir") {
 			t.Errorf("%s: %+v", verb, f)
 		}
 	}
 	elsewhere := ask(conf, "")
 	elsewhere.Network = "new" // its directory is yet to be made
 	for _, q := range []ipam.Ask{ask(conf, ""), elsewhere} {
-		if f := fault(t, a.Status(context.Background(), q)); f.Code != model.CodeNotAvailable || !strings.Contains(f.Msg, dir) || f.Hint == "" {
+		if f := fault(t, a.Status(context.Background(), q)); f.Code != model.CodeNotAvailable ||
+			!strings.Contains(f.Msg, dir) || f.Hint == "" {
 			t.Errorf("STATUS of %s: %+v", q.Network, f)
 		}
 	}

@@ -68,7 +68,8 @@ func (d *directory) reservation(owner string) (*reservation, error) {
 	return (&reservation{d: d, fd: fd}).begin(owner, err)
 }
 
-// namedReservation is for file systems that cannot make a file without a name. The directory's lock keeps others from it.
+// namedReservation is for file systems that cannot make a file without a name. The directory's lock keeps others from
+// it.
 func (d *directory) namedReservation(owner string) (*reservation, error) {
 	name := filepath.Join(d.path, unfinished)
 	fd, err := open(name, unix.O_CREAT|unix.O_TRUNC|unix.O_WRONLY, 0o600)

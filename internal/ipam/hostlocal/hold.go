@@ -117,8 +117,8 @@ func (h *hold) Drop() {
 	h.d = nil
 }
 
-// reserve writes the file of an address that was seen to be free. All that change the directory hold its lock, so a file
-// that is there now was put there by somebody who does not.
+// reserve writes the file of an address that was seen to be free. All that change the directory hold its lock, so a
+// file that is there now was put there by somebody who does not.
 func (d *directory) reserve(a netip.Addr, owner string) error {
 	r, err := d.reservation(owner)
 	if err != nil {

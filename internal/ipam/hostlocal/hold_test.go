@@ -41,7 +41,8 @@ func TestHold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(h.Result().IPs, again.Result().IPs, cmp.Comparer(func(a, b model.IP) bool { return a.Address == b.Address })); d != "" {
+	if d := cmp.Diff(h.Result().IPs, again.Result().IPs,
+		cmp.Comparer(func(a, b model.IP) bool { return a.Address == b.Address })); d != "" {
 		t.Error(d)
 	}
 	if err := again.Keep(); err != nil {
@@ -56,7 +57,8 @@ func TestHold(t *testing.T) {
 func TestHoldIsAllOrNothing(t *testing.T) {
 	dir := t.TempDir()
 	a := New(Config{DataDir: dir, CallerKnows: true})
-	h, err := a.Hold(t.Context(), ask(section(`{"type":"host-local","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/64"}]]}`), "one"))
+	h, err := a.Hold(t.Context(),
+		ask(section(`{"type":"host-local","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/64"}]]}`), "one"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostlocal gives addresses from ranges that this node owns and remembers them in files: the same files, with the
-// same lock, as the reference plugin host-local, so that both can serve one network in turns.
+// Package hostlocal gives addresses from ranges that this node owns and remembers them in files: the same files, with
+// the same lock, as the reference plugin host-local, so that both can serve one network in turns.
 //
 //	<dataDir>/<network>/
 //	  lock                  flock: held by whoever changes the directory

@@ -49,7 +49,9 @@ func prefixes(r model.Result) string {
 func TestFilesAreThoseOfTheReferencePlugin(t *testing.T) {
 	dir := t.TempDir()
 	a := New(Config{DataDir: dir})
-	conf := section(`{"type":"host-local","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/64"}]],"routes":[{"dst":"0.0.0.0/0"}]}`)
+	conf := section(
+		`{"type":"host-local","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/64"}]],"routes":[{"dst":"0.0.0.0/0"}]}`,
+	)
 	r, err := a.Add(context.Background(), ask(conf, "c1"))
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +98,9 @@ func tree(t *testing.T, dir string) map[string]string {
 
 func TestRoundRobinSkipsWhatHostsCannotHave(t *testing.T) {
 	a := New(Config{DataDir: t.TempDir(), CallerKnows: true})
-	conf := section(`{"type":"host-local","subnet":"10.1.0.0/29","rangeStart":"10.1.0.0","rangeEnd":"10.1.0.7","gateway":"10.1.0.3"}`)
+	conf := section(
+		`{"type":"host-local","subnet":"10.1.0.0/29","rangeStart":"10.1.0.0","rangeEnd":"10.1.0.7","gateway":"10.1.0.3"}`,
+	)
 	var got []string
 	for i := range 5 {
 		r, err := a.Add(context.Background(), ask(conf, fmt.Sprint("c", i)))
@@ -144,16 +148,33 @@ func TestRequestedAddresses(t *testing.T) {
 		want string
 		code model.Code
 	}{
-		"CNI_ARGS":          {conf: section(two), args: [][2]string{{"IP", "10.1.0.9"}}, want: "10.1.0.9/24 via 10.1.0.1, fd00::2/64 via fd00::1"},
-		"args.cni.ips":      {conf: strings.Replace(section(two), "{", `{"args":{"cni":{"ips":["fd00::7/64","10.1.0.7"]}},`, 1), want: "10.1.0.7/24 via 10.1.0.1, fd00::7/64 via fd00::1"},
-		"runtimeConfig.ips": {conf: strings.Replace(section(two), "{", `{"runtimeConfig":{"ips":["10.1.0.8/24"]},`, 1), want: "10.1.0.8/24 via 10.1.0.1, fd00::2/64 via fd00::1"},
-		"ipRanges":          {conf: strings.Replace(section(two), "{", `{"runtimeConfig":{"ipRanges":[[{"subnet":"10.2.0.0/24"}]]},`, 1), want: "10.2.0.2/24 via 10.2.0.1, 10.1.0.2/24 via 10.1.0.1, fd00::2/64 via fd00::1"},
-		"gateway":           {conf: section(two), args: [][2]string{{"IP", "10.1.0.1"}}, code: model.CodeInvalidConf},
-		"outside":           {conf: section(two), args: [][2]string{{"IP", "10.9.0.1"}}, code: model.CodeInvalidConf},
-		"nonsense":          {conf: section(two), args: [][2]string{{"IP", "ten"}}, code: model.CodeInvalidEnv},
-		"unknown arg":       {conf: section(two), args: [][2]string{{"FOO", "1"}}, code: model.CodeInvalidEnv},
-		"unknown ignored":   {conf: section(two), args: [][2]string{{"FOO", "1"}, {"IgnoreUnknown", "true"}}, want: "10.1.0.2/24 via 10.1.0.1, fd00::2/64 via fd00::1"},
-		"two of one range":  {conf: strings.Replace(section(two), "{", `{"runtimeConfig":{"ips":["10.1.0.8","10.1.0.9"]},`, 1), code: model.CodeInvalidConf},
+		"CNI_ARGS": {
+			conf: section(two), args: [][2]string{{"IP", "10.1.0.9"}}, want: "10.1.0.9/24 via 10.1.0.1, fd00::2/64 via fd00::1",
+		},
+		"args.cni.ips": {
+			conf: strings.Replace(section(two), "{", `{"args":{"cni":{"ips":["fd00::7/64","10.1.0.7"]}},`, 1),
+			want: "10.1.0.7/24 via 10.1.0.1, fd00::7/64 via fd00::1",
+		},
+		"runtimeConfig.ips": {
+			conf: strings.Replace(section(two), "{", `{"runtimeConfig":{"ips":["10.1.0.8/24"]},`, 1),
+			want: "10.1.0.8/24 via 10.1.0.1, fd00::2/64 via fd00::1",
+		},
+		"ipRanges": {
+			conf: strings.Replace(section(two), "{", `{"runtimeConfig":{"ipRanges":[[{"subnet":"10.2.0.0/24"}]]},`, 1),
+			want: "10.2.0.2/24 via 10.2.0.1, 10.1.0.2/24 via 10.1.0.1, fd00::2/64 via fd00::1",
+		},
+		"gateway":     {conf: section(two), args: [][2]string{{"IP", "10.1.0.1"}}, code: model.CodeInvalidConf},
+		"outside":     {conf: section(two), args: [][2]string{{"IP", "10.9.0.1"}}, code: model.CodeInvalidConf},
+		"nonsense":    {conf: section(two), args: [][2]string{{"IP", "ten"}}, code: model.CodeInvalidEnv},
+		"unknown arg": {conf: section(two), args: [][2]string{{"FOO", "1"}}, code: model.CodeInvalidEnv},
+		"unknown ignored": {
+			conf: section(two), args: [][2]string{{"FOO", "1"}, {"IgnoreUnknown", "true"}},
+			want: "10.1.0.2/24 via 10.1.0.1, fd00::2/64 via fd00::1",
+		},
+		"two of one range": {
+			conf: strings.Replace(section(two), "{", `{"runtimeConfig":{"ips":["10.1.0.8","10.1.0.9"]},`, 1),
+			code: model.CodeInvalidConf,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -227,7 +248,8 @@ func TestLegacyFilesAndGC(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, content := range map[string]string{
-		"10.1.0.2": "old", "10.1.0.3": "gone", "10.1.0.4": "c1\r\neth0", "10.1.0.5": "c1\r\nnet1", "10.1.0.6": "", "notes": "mine",
+		"10.1.0.2": "old", "10.1.0.3": "gone", "10.1.0.4": "c1\r\neth0", "10.1.0.5": "c1\r\nnet1", "10.1.0.6": "",
+		"notes": "mine",
 	} {
 		if err := os.WriteFile(filepath.Join(net, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -243,7 +265,9 @@ func TestLegacyFilesAndGC(t *testing.T) {
 			t.Errorf("CHECK of a prevResult with %s: %v", address, err)
 		}
 	}
-	err := a.GC(ctx, ask(conf, ""), []model.AttachmentKey{{ContainerID: "old", IfName: "eth0"}, {ContainerID: "c1", IfName: "eth0"}})
+	err := a.GC(ctx, ask(conf, ""), []model.AttachmentKey{
+		{ContainerID: "old", IfName: "eth0"}, {ContainerID: "c1", IfName: "eth0"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +286,8 @@ func TestLegacyFilesAndGC(t *testing.T) {
 func TestDelNeedsNoConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	a := New(Config{DataDir: dir})
-	if _, err := a.Add(context.Background(), ask(section(`{"type":"host-local","subnet":"10.1.0.0/24"}`), "c1")); err != nil {
+	if _, err := a.Add(context.Background(), ask(section(`{"type":"host-local","subnet":"10.1.0.0/24"}`), "c1")); err !=
+		nil {
 		t.Fatal(err)
 	}
 	for _, conf := range []string{"", "{", section(`{"subnet":"10.1.0.0/31"}`)} {
@@ -348,7 +373,9 @@ func TestUnusableDirectory(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := New(Config{DataDir: file}).Add(context.Background(), ask(section(`{"type":"host-local","subnet":"10.1.0.0/24"}`), "c1"))
+	_, err := New(Config{
+		DataDir: file,
+	}).Add(context.Background(), ask(section(`{"type":"host-local","subnet":"10.1.0.0/24"}`), "c1"))
 	if f := fault(t, err); f.Code != model.CodeIO || !strings.Contains(f.Msg, file) {
 		t.Errorf("got %+v, want code 5 naming %s", f, file)
 	}
@@ -361,11 +388,15 @@ func TestResolvConf(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := New(Config{DataDir: t.TempDir()})
-	r, err := a.Add(context.Background(), ask(section(`{"type":"host-local","subnet":"10.1.0.0/24","resolvConf":"`+name+`"}`), "c1"))
+	r, err := a.Add(context.Background(),
+		ask(section(`{"type":"host-local","subnet":"10.1.0.0/24","resolvConf":"`+name+`"}`), "c1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := model.DNS{Nameservers: []string{"10.0.0.1", "10.0.0.2"}, Domain: "x", Search: []string{"a", "b"}, Options: []string{"ndots:5", "rotate"}}
+	want := model.DNS{
+		Nameservers: []string{"10.0.0.1", "10.0.0.2"}, Domain: "x", Search: []string{"a", "b"},
+		Options: []string{"ndots:5", "rotate"},
+	}
 	if diff := cmp.Diff(want, r.DNS); diff != "" {
 		t.Errorf("dns (-want +got):\n%s", diff)
 	}

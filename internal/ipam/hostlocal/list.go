@@ -22,8 +22,8 @@ type Entry struct {
 // Directory returns where the addresses of a network are.
 func (a *Allocator) Directory(ask ipam.Ask) (string, error) { return a.directoryOf(ask) }
 
-// List returns the directory of a network and what it holds, promises to virtual machines left out. It waits for no lock: what comes
-// or goes meanwhile is in it, or not.
+// List returns the directory of a network and what it holds, promises to virtual machines left out. It waits for no
+// lock: what comes or goes meanwhile is in it, or not.
 func (a *Allocator) List(ask ipam.Ask) (dir string, entries []Entry, err error) {
 	if dir, err = a.directoryOf(ask); err != nil {
 		return "", nil, err

@@ -15,9 +15,9 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Addresses of a virtual machine stay with it on its node: when its pod has gone, the file of the address says the machine in the
-// place of the container, and the machine's next pod takes it over. Such an address is given to somebody else when no other is left, the
-// one that was left longest ago first: nobody tells a node that a machine is gone.
+// Addresses of a virtual machine stay with it on its node: when its pod has gone, the file of the address says the
+// machine in the place of the container, and the machine's next pod takes it over. Such an address is given to somebody
+// else when no other is left, the one that was left longest ago first: nobody tells a node that a machine is gone.
 
 // machinePrefix is before the name of a machine where a container's would be. No container id has a colon.
 const machinePrefix = "vm:"

@@ -20,8 +20,8 @@ func machineAsk(conf, id, vm string) ipam.Ask {
 	return q
 }
 
-// TestMachine: a machine gets its addresses again on its node, and nobody else does while others are left; then the one that was left
-// longest ago goes. What migrates here has none here.
+// TestMachine: a machine gets its addresses again on its node, and nobody else does while others are left; then the one
+// that was left longest ago goes. What migrates here has none here.
 func TestMachine(t *testing.T) {
 	dir := t.TempDir()
 	a := New(Config{DataDir: dir, CallerKnows: true})
@@ -46,13 +46,15 @@ func TestMachine(t *testing.T) {
 			t.Errorf("%s: %s, want %s", what, got, want)
 		}
 	}
-	const first, second = "10.1.0.2/29 via 10.1.0.1, fd00::2/64 via fd00::1", "10.1.0.3/29 via 10.1.0.1, fd00::3/64 via fd00::1"
+	const first, second = "10.1.0.2/29 via 10.1.0.1, fd00::2/64 via fd00::1",
+		"10.1.0.3/29 via 10.1.0.1, fd00::3/64 via fd00::1"
 	is("db", add(machineAsk(conf, "c1", "db")), first)
 	is("web", add(machineAsk(conf, "c2", "web")), second)
 	del(machineAsk(conf, "c1", "db"))
 	del(machineAsk(conf, "c2", "web"))
 	want := map[string]string{
-		"10.1.0.2": "vm:shop/db\r\neth0", "fd00::2": "vm:shop/db\r\neth0", "10.1.0.3": "vm:shop/web\r\neth0", "fd00::3": "vm:shop/web\r\neth0",
+		"10.1.0.2": "vm:shop/db\r\neth0", "fd00::2": "vm:shop/db\r\neth0", "10.1.0.3": "vm:shop/web\r\neth0",
+		"fd00::3":            "vm:shop/web\r\neth0",
 		"last_reserved_ip.0": "10.1.0.3", "last_reserved_ip.1": "fd00::3", "lock": "",
 	}
 	if d := cmp.Diff(want, tree(t, filepath.Join(dir, "net"))); d != "" {
@@ -77,7 +79,8 @@ func TestMachine(t *testing.T) {
 	is("others", add(ask(v4, "o2")), "10.1.0.4/29 via 10.1.0.1")
 	is("the one that was left first", add(ask(v4, "o3")), "10.1.0.2/29 via 10.1.0.1")
 	is("the last", add(ask(v4, "o4")), "10.1.0.3/29 via 10.1.0.1")
-	if f := fault(t, func() error { _, err := a.Add(t.Context(), ask(v4, "o5")); return err }()); f.Code != model.CodeExhausted {
+	if f := fault(t, func() error { _, err := a.Add(t.Context(), ask(v4, "o5")); return err }()); f.Code !=
+		model.CodeExhausted {
 		t.Errorf("when nothing is left: %v", f)
 	}
 	if why := a.Keeps(machineAsk(conf, "x", "db")); why == "" {

@@ -42,7 +42,9 @@ func TestAgainstTheNaiveModel(t *testing.T) {
 	runs := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		runs++
-		base := netip.MustParsePrefix(rapid.SampledFrom([]string{"10.1.0.0/29", "10.1.0.16/28", "fd00::/125"}).Draw(rt, "subnet"))
+		base := netip.MustParsePrefix(
+			rapid.SampledFrom([]string{"10.1.0.0/29", "10.1.0.16/28", "fd00::/125"}).Draw(rt, "subnet"),
+		)
 		sp, err := readSpan("ipam", spanConf{Subnet: base.String()})
 		if err != nil {
 			rt.Fatal(err)
@@ -114,7 +116,9 @@ func (r *run) gc(rt *rapid.T) {
 			delete(r.n.owner, a)
 		}
 	}
-	if err := r.a.GC(context.Background(), ask(r.conf, ""), []model.AttachmentKey{{ContainerID: keep, IfName: "eth0"}}); err != nil {
+	if err := r.a.GC(context.Background(), ask(r.conf, ""), []model.AttachmentKey{
+		{ContainerID: keep, IfName: "eth0"},
+	}); err != nil {
 		rt.Fatal(err)
 	}
 }
@@ -142,8 +146,10 @@ func FuzzSettings(f *testing.F) {
 	for _, s := range []string{
 		section(`{"type":"host-local","subnet":"10.1.0.0/24"}`),
 		section(`{"ranges":[[{"subnet":"fd00::/64","rangeStart":"fd00::5","rangeEnd":"fd00::9","gateway":"fd00::1"}]]}`),
-		section(`{"subnet":"0.0.0.0/0"}`), section(`{"subnet":"255.255.255.252/30"}`), section(`{"subnet":"::ffff:1.2.3.0/120"}`),
-		`{"ipam":null}`, `{"ipam":{"ranges":[null]}}`, `{"runtimeConfig":{"ips":["::ffff:1.2.3.4"]},"ipam":{"subnet":"::/0"}}`,
+		section(`{"subnet":"0.0.0.0/0"}`), section(`{"subnet":"255.255.255.252/30"}`),
+		section(`{"subnet":"::ffff:1.2.3.0/120"}`),
+		`{"ipam":null}`, `{"ipam":{"ranges":[null]}}`,
+		`{"runtimeConfig":{"ips":["::ffff:1.2.3.4"]},"ipam":{"subnet":"::/0"}}`,
 	} {
 		f.Add(s, "IP", "10.1.0.5")
 	}

@@ -34,7 +34,10 @@ func runPeer(t *testing.T, bin, verb, id, conf string) (netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bin)
-	cmd.Env = []string{"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + id, "CNI_NETNS=/none", "CNI_IFNAME=eth0", "CNI_PATH=/", "CNI_NETNS_OVERRIDE=1"}
+	cmd.Env = []string{
+		"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + id, "CNI_NETNS=/none", "CNI_IFNAME=eth0", "CNI_PATH=/",
+		"CNI_NETNS_OVERRIDE=1",
+	}
 	cmd.Stdin = strings.NewReader(conf)
 	var out bytes.Buffer
 	cmd.Stdout = &out
@@ -88,7 +91,8 @@ func TestBesideTheReferencePlugin(t *testing.T) {
 			}
 		}
 		held[id] = got
-		if _, err := turn(i%2 == 0, "ADD", id); err == nil || !strings.Contains(err.Error(), "duplicate allocation is not allowed") {
+		if _, err := turn(i%2 == 0, "ADD", id); err == nil ||
+			!strings.Contains(err.Error(), "duplicate allocation is not allowed") {
 			t.Fatalf("the same ADD again: %v", err)
 		}
 		if len(held) > 20 {
@@ -161,7 +165,8 @@ func TestKilledAtRandom(t *testing.T) {
 func allocateForever(t *testing.T, dir string) {
 	a := New(Config{DataDir: dir, CallerKnows: true})
 	for i := 0; ; i++ {
-		_, err := a.Add(context.Background(), ask(section(`{"type":"host-local","subnet":"10.0.0.0/8"}`), fmt.Sprintf("r%s-%d", os.Getenv("WEFT_TEST_ROUND"), i)))
+		_, err := a.Add(context.Background(),
+			ask(section(`{"type":"host-local","subnet":"10.0.0.0/8"}`), fmt.Sprintf("r%s-%d", os.Getenv("WEFT_TEST_ROUND"), i)))
 		if err != nil {
 			t.Fatal(err)
 		}

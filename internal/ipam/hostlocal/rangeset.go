@@ -106,7 +106,8 @@ func (rs rangeSet) ip(a netip.Addr) model.IP {
 // available tells why a requested address cannot be given.
 func (rs rangeSet) available(d *directory, want netip.Addr) error {
 	if s := rs.spans[rs.at(want)]; !s.usable(want) {
-		return ipam.Invalid("ask for another address", "requested address %s is the gateway, the network or the broadcast address of %s", want, s.subnet)
+		return ipam.Invalid("ask for another address",
+			"requested address %s is the gateway, the network or the broadcast address of %s", want, s.subnet)
 	}
 	free, err := d.isFree(want)
 	if err == nil && !free {
@@ -138,7 +139,8 @@ func (rs rangeSet) next(d *directory, last netip.Addr) (netip.Addr, error) {
 			}
 		}
 	}
-	return netip.Addr{}, model.Faultf(model.CodeExhausted, exhaustedHint, "no address is free in %s %s (directory %s)", rs.name, rs, d.path)
+	return netip.Addr{}, model.Faultf(model.CodeExhausted, exhaustedHint, "no address is free in %s %s (directory %s)",
+		rs.name, rs, d.path)
 }
 
 // from yields every usable address once, beginning behind last; a last that is in no range begins at the first.

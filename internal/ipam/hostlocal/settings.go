@@ -54,7 +54,8 @@ func (a *Allocator) settings(ask ipam.Ask) (settings, error) {
 		return s, err
 	}
 	if len(o.IPAM) == 0 {
-		return s, ipam.Invalid(`add "ipam": {"type": "host-local", "ranges": [[{"subnet": …}]]}`, "configuration: ipam is missing")
+		return s, ipam.Invalid(`add "ipam": {"type": "host-local", "ranges": [[{"subnet": …}]]}`,
+			"configuration: ipam is missing")
 	}
 	var in inner
 	if err := ipam.Decode("ipam", o.IPAM, &in); err != nil {

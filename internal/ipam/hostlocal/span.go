@@ -24,8 +24,8 @@ type span struct {
 	gateway    netip.Addr
 }
 
-// readSpan checks a range and fills in what it leaves out: the gateway is the first address, the range goes from the first
-// to the last one.
+// readSpan checks a range and fills in what it leaves out: the gateway is the first address, the range goes from the
+// first to the last one.
 func readSpan(name string, c spanConf) (span, error) {
 	var s span
 	var err error
@@ -42,14 +42,16 @@ func readSpan(name string, c spanConf) (span, error) {
 		return s, ipam.Invalid("write "+s.subnet.Masked().String(), "%s.subnet %s has host bits set", name, c.Subnet)
 	}
 	if most := s.subnet.Addr().BitLen() - 2; s.subnet.Bits() > most {
-		return s, ipam.Invalid("use /"+strconv.Itoa(most)+" or larger", "%s.subnet %s is too small to allocate from", name, c.Subnet)
+		return s, ipam.Invalid("use /"+strconv.Itoa(most)+" or larger", "%s.subnet %s is too small to allocate from",
+			name, c.Subnet)
 	}
 	first, last := s.subnet.Addr().Next(), lastOf(s.subnet)
 	if s.gateway, err = optional(name+".gateway", c.Gateway, first); err != nil {
 		return s, err
 	}
 	if s.gateway.Is4() != first.Is4() {
-		return s, ipam.Invalid("leave it out, or use an address of the subnet", "%s.gateway %s is not of the family of subnet %s", name, c.Gateway, c.Subnet)
+		return s, ipam.Invalid("leave it out, or use an address of the subnet",
+			"%s.gateway %s is not of the family of subnet %s", name, c.Gateway, c.Subnet)
 	}
 	if s.start, err = optional(name+".rangeStart", c.RangeStart, first); err != nil {
 		return s, err
@@ -58,7 +60,8 @@ func readSpan(name string, c spanConf) (span, error) {
 		return s, err
 	}
 	if !s.subnet.Contains(s.start) {
-		return s, ipam.Invalid("leave it out, or use an address of the subnet", "%s.rangeStart %s is not in subnet %s", name, s.start, c.Subnet)
+		return s, ipam.Invalid("leave it out, or use an address of the subnet", "%s.rangeStart %s is not in subnet %s", name,
+			s.start, c.Subnet)
 	}
 	if !s.subnet.Contains(s.end) || s.end.Less(s.start) {
 		return s, ipam.Invalid("leave it out, or choose one there",

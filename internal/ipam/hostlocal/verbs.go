@@ -24,7 +24,8 @@ func (a *Allocator) Check(ctx context.Context, ask ipam.Ask, prev model.Result) 
 		return err
 	}
 	gone := func(what string) error {
-		return model.Faultf(model.CodeDiffers, "the address may be given to somebody else: DEL the attachment and ADD it again",
+		return model.Faultf(
+			model.CodeDiffers, "the address may be given to somebody else: DEL the attachment and ADD it again",
 			"host-local: %s is not reserved for container %s interface %s in %s", what, ask.ContainerID, ask.IfName, set.dir)
 	}
 	d, err := a.open(ctx, set.dir, false)
@@ -67,16 +68,17 @@ func (a *Allocator) Check(ctx context.Context, ask ipam.Ask, prev model.Result) 
 	return gone("any address of prevResult")
 }
 
-// Status tells whether the configuration is valid and its directory can be used. A range set without a free address is no error, as
-// with the reference plugin: runtimes that hear of one declare the whole node not ready, and Kubernetes then evicts the very
-// pods that have the addresses.
+// Status tells whether the configuration is valid and its directory can be used. A range set without a free address is
+// no error, as with the reference plugin: runtimes that hear of one declare the whole node not ready, and Kubernetes
+// then evicts the very pods that have the addresses.
 func (a *Allocator) Status(_ context.Context, ask ipam.Ask) error {
 	set, err := a.settings(ask)
 	if err != nil {
 		return err
 	}
 	if err := writable(set.dir); err != nil {
-		return model.Faultf(model.CodeNotAvailable, "make it writable, or choose another dataDir", "host-local: directory %s: %w", set.dir, err)
+		return model.Faultf(model.CodeNotAvailable, "make it writable, or choose another dataDir",
+			"host-local: directory %s: %w", set.dir, err)
 	}
 	return nil
 }

@@ -65,7 +65,8 @@ func (a *Allocator) Validate(conf json.RawMessage) error {
 func (a *Allocator) Doubts(conf json.RawMessage) []model.Doubt {
 	var o outer
 	var in inner
-	if _, err := read(ipam.Ask{Conf: conf}); err != nil || json.Unmarshal(conf, &o) != nil || json.Unmarshal(o.IPAM, &in) != nil {
+	if _, err := read(ipam.Ask{Conf: conf}); err != nil || json.Unmarshal(conf, &o) != nil ||
+		json.Unmarshal(o.IPAM, &in) != nil {
 		return nil // Validate says it
 	}
 	return in.Routes.Doubts()
@@ -216,7 +217,8 @@ func fromArgs(ask ipam.Ask, ips []model.IP) ([]model.IP, error) {
 func parse(field, value string, code model.Code) (model.IP, error) {
 	p, err := netip.ParsePrefix(strings.TrimSpace(value))
 	if err != nil {
-		return model.IP{}, model.Faultf(code, "an address with its prefix length, for example 10.1.0.5/24", "%s %q: %w", field, value, err)
+		return model.IP{}, model.Faultf(code, "an address with its prefix length, for example 10.1.0.5/24", "%s %q: %w",
+			field, value, err)
 	}
 	if p.Addr().Is4In6() {
 		return model.IP{}, model.Faultf(code, "write it as IPv4", "%s %q is an IPv4 address in IPv6 form", field, value)

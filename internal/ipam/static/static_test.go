@@ -44,9 +44,13 @@ func TestAdd(t *testing.T) {
 			conf: two, args: [][2]string{{"IP", "10.2.0.1/24, fd01::1/64"}, {"GATEWAY", "10.2.0.254,fd00::1"}},
 			want: "10.1.0.5/24 via 10.1.0.1, fd00::5/64 via fd00::1, 10.2.0.1/24 via 10.2.0.254, fd01::1/64",
 		},
-		"args replaces":          {conf: with(`"args":{"cni":{"ips":["10.3.0.1/24"]}}`), args: [][2]string{{"IP", "10.2.0.1/24"}}, want: "10.3.0.1/24"},
-		"runtimeConfig replaces": {conf: with(`"args":{"cni":{"ips":["10.3.0.1/24"]}},"runtimeConfig":{"ips":["10.4.0.1/24"]}`), want: "10.4.0.1/24"},
-		"nothing":                {conf: `{"cniVersion":"1.0.0","ipam":{"type":"static"}}`, want: ""},
+		"args replaces": {
+			conf: with(`"args":{"cni":{"ips":["10.3.0.1/24"]}}`), args: [][2]string{{"IP", "10.2.0.1/24"}}, want: "10.3.0.1/24",
+		},
+		"runtimeConfig replaces": {
+			conf: with(`"args":{"cni":{"ips":["10.3.0.1/24"]}},"runtimeConfig":{"ips":["10.4.0.1/24"]}`), want: "10.4.0.1/24",
+		},
+		"nothing": {conf: `{"cniVersion":"1.0.0","ipam":{"type":"static"}}`, want: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ask := ipam.Ask{Conf: json.RawMessage(tc.conf), Args: tc.args}
@@ -84,7 +88,10 @@ func TestRefusals(t *testing.T) {
 		{`{"ipam":{"addresses":[{"address":"10.0.0.1/24","gateway":"fd00::1"}]}}`, [2]string{}, "different families", 7},
 		{`{"ipam":{"addresses":"x"}}`, [2]string{}, "ipam.addresses is string", 6},
 		{`{"ipam":{"routes":[{"dst":"10.0.0.1/8"}]}}`, [2]string{}, "host bits", 7},
-		{`{"cniVersion":"0.2.0","ipam":{"addresses":[{"address":"10.0.0.1/24"},{"address":"10.0.0.2/24"}]}}`, [2]string{}, "more than one address per family", 7},
+		{
+			`{"cniVersion":"0.2.0","ipam":{"addresses":[{"address":"10.0.0.1/24"},{"address":"10.0.0.2/24"}]}}`, [2]string{},
+			"more than one address per family", 7,
+		},
 		{two, [2]string{"IP", "10.0.0.1"}, `CNI_ARGS IP "10.0.0.1"`, 4},
 		{two, [2]string{"GATEWAY", "x"}, `CNI_ARGS GATEWAY "x"`, 4},
 		{with(`"runtimeConfig":{"ips":["x"]}`), [2]string{}, `runtimeConfig.ips "x"`, 7},
@@ -124,7 +131,9 @@ func FuzzAdd(f *testing.F) {
 	f.Add(two, "10.2.0.1/24", "10.2.0.254")
 	f.Add(`{"ipam":{"addresses":[{"address":"::ffff:1.2.3.4/120"}]}}`, "", "::1")
 	f.Fuzz(func(t *testing.T, conf, ip, gateway string) {
-		r, err := New().Add(context.Background(), ipam.Ask{Conf: json.RawMessage(conf), Args: [][2]string{{"IP", ip}, {"GATEWAY", gateway}}})
+		r, err := New().Add(context.Background(), ipam.Ask{
+			Conf: json.RawMessage(conf), Args: [][2]string{{"IP", ip}, {"GATEWAY", gateway}},
+		})
 		for _, got := range r.IPs {
 			if err == nil && (!got.Address.IsValid() || got.Address.Addr().Is4In6()) {
 				t.Fatalf("address %v", got)

@@ -23,8 +23,8 @@ func flatFiles(first string) []string {
 	return out
 }
 
-// Complete returns the ipam section with what the flat file adds to it, where it is whereabouts': the options that the section does
-// not have. readFile reads the file; nil means that there is none on this machine.
+// Complete returns the ipam section with what the flat file adds to it, where it is whereabouts': the options that the
+// section does not have. readFile reads the file; nil means that there is none on this machine.
 func Complete(section json.RawMessage, readFile func(string) ([]byte, error)) (json.RawMessage, error) {
 	var head struct {
 		Type string `json:"type"`
@@ -42,7 +42,8 @@ func Complete(section json.RawMessage, readFile func(string) ([]byte, error)) (j
 			continue
 		}
 		if err != nil {
-			return nil, model.Faultf(model.CodeIO, "make it readable, or take it away", "whereabouts' configuration file: %w", err)
+			return nil, model.Faultf(model.CodeIO, "make it readable, or take it away",
+				"whereabouts' configuration file: %w", err)
 		}
 		flat, fields := map[string]json.RawMessage{}, map[string]json.RawMessage{}
 		if err := json.Unmarshal(b, &flat); err != nil {

@@ -4,7 +4,8 @@ package whereabouts
 
 // IdleKeys are its options that have no effect in weft, each with the reason.
 func IdleKeys() [][2]string {
-	const lease, store = "blocks are claimed with compare-and-swap, no leader is elected", "the agent knows where the cluster's objects are"
+	const lease, store = "blocks are claimed with compare-and-swap, no leader is elected",
+		"the agent knows where the cluster's objects are"
 	return [][2]string{
 		{"leader_lease_duration", lease},
 		{"leader_renew_deadline", lease},

@@ -53,8 +53,8 @@ type reservation struct {
 
 // Objects is what all of its objects say.
 type Objects struct {
-	// Allocations are those that say most first. The two kinds of objects do not always agree: a pool that could not be written leaves
-	// a reservation alone, and a pod has that address all the same.
+	// Allocations are those that say most first. The two kinds of objects do not always agree: a pool that could not be
+	// written leaves a reservation alone, and a pod has that address all the same.
 	Allocations []Allocation
 	// Ranges are those that it allocates from, the largest first.
 	Ranges []Range
@@ -134,7 +134,8 @@ func (all *Objects) readPool(o store.Object) error {
 	for offset, a := range p.Spec.Allocations {
 		address, ok := atOffset(network, offset)
 		if !ok {
-			return model.Faultf(model.CodeDecode, objectHint, "%s: spec.allocations: %q is no offset in %s", o.Key, offset, network)
+			return model.Faultf(model.CodeDecode, objectHint, "%s: spec.allocations: %q is no offset in %s", o.Key,
+				offset, network)
 		}
 		g := Allocation{NetworkName: name, Known: known, From: o.Key}
 		g.ReservedAddress = model.ReservedAddress{Addr: address, For: a.PodRef, ContainerID: a.ID, IfName: a.IfName, By: Type}
@@ -185,8 +186,8 @@ func atOffset(network netip.Prefix, offset string) (netip.Addr, bool) {
 	return a, network.Contains(a)
 }
 
-// networkName is the network_name in the name of an IPPool, which is made of it, of the range and, where each node has a slice,
-// of the node.
+// networkName is the network_name in the name of an IPPool, which is made of it, of the range and, where each node has
+// a slice, of the node.
 func networkName(name, within string) (string, bool) {
 	within = strings.NewReplacer(":", "-", "/", "-").Replace(within)
 	before, after, found := strings.Cut("-"+name+"-", "-"+within+"-")
@@ -196,8 +197,9 @@ func networkName(name, within string) (string, bool) {
 	return strings.TrimPrefix(before, "-"), true
 }
 
-// readReservation reads the address out of the name of a reservation: "NETWORK-ADDRESS" or only the address, with '-' for ':'. Where
-// it can be read in several ways, each of them is taken: the range that is looked for tells which is meant.
+// readReservation reads the address out of the name of a reservation: "NETWORK-ADDRESS" or only the address, with '-'
+// for ':'. Where it can be read in several ways, each of them is taken: the range that is looked for tells which is
+// meant.
 func (all *Objects) readReservation(o store.Object) error {
 	var r reservation
 	if err := json.Unmarshal(o.Raw, &r); err != nil {
@@ -208,7 +210,9 @@ func (all *Objects) readReservation(o store.Object) error {
 		a, err := netip.ParseAddr(strings.ReplaceAll(o.Key.Name[at:], "-", ":"))
 		if err == nil && a.Zone() == "" {
 			g := Allocation{NetworkName: strings.TrimSuffix(o.Key.Name[:at], "-"), Known: true, From: o.Key}
-			g.ReservedAddress = model.ReservedAddress{Addr: a, For: r.Spec.PodRef, ContainerID: r.Spec.ContainerID, IfName: r.Spec.IfName, By: Type}
+			g.ReservedAddress = model.ReservedAddress{
+				Addr: a, For: r.Spec.PodRef, ContainerID: r.Spec.ContainerID, IfName: r.Spec.IfName, By: Type,
+			}
 			g.claim(r.Spec.Claim)
 			all.Allocations, found = append(all.Allocations, g), true
 		}

@@ -37,13 +37,18 @@ func objects(t *testing.T, manifests ...string) Lister {
 }
 
 func object(kind, name, spec string) string {
-	return `{"apiVersion":"whereabouts.cni.cncf.io/v1alpha1","kind":"` + kind + `","metadata":{"name":"` + name + `","namespace":"n"},"spec":` + spec + `}`
+	return `{"apiVersion":"whereabouts.cni.cncf.io/v1alpha1","kind":"` + kind + `","metadata":{"name":"` + name +
+		`","namespace":"n"},"spec":` + spec + `}`
 }
 
-// TestRead: every kind of object is read, and a reservation whose name can be read in several ways is every one of them.
+// TestRead: every kind of object is read, and a reservation whose name can be read in several ways is every one of
+// them.
 func TestRead(t *testing.T) {
 	all, err := Read(t.Context(), objects(t,
-		object("IPPool", "blue-10.0.0.0-24", `{"range":"10.0.0.0/24","allocations":{"7":{"id":"c7","podref":"shop/web","ifname":"net1"},"3":{"id":"c3","ipamclaimref":"shop/db"}}}`),
+		object(
+			"IPPool", "blue-10.0.0.0-24",
+			`{"range":"10.0.0.0/24","allocations":{"7":{"id":"c7","podref":"shop/web","ifname":"net1"},"3":{"id":"c3","ipamclaimref":"shop/db"}}}`,
+		),
 		object("OverlappingRangeIPReservation", "a-fd00-1--2", `{"podref":"shop/api","containerid":"c9","ifname":"net2"}`),
 		object("NodeSlicePool", "s", `{"range":"10.1.0.0/16","sliceSize":"/26"}`),
 	))
@@ -70,7 +75,9 @@ func TestRead(t *testing.T) {
 		t.Errorf("read (-want +got):\n%s", d)
 	}
 	var reserved []string
-	for _, r := range all.Reserved("blue", []netip.Prefix{netip.MustParsePrefix("10.0.0.0/29"), netip.MustParsePrefix("fd00::/64")}) {
+	for _, r := range all.Reserved("blue", []netip.Prefix{
+		netip.MustParsePrefix("10.0.0.0/29"), netip.MustParsePrefix("fd00::/64"),
+	}) {
 		reserved = append(reserved, r.Addr.String()+" by "+r.By)
 	}
 	if d := cmp.Diff([]string{"10.0.0.3 by whereabouts", "10.0.0.7 by whereabouts"}, reserved); d != "" {
@@ -106,7 +113,10 @@ func TestComplete(t *testing.T) {
 		{`{"type":"whereabouts","configuration_path":"/etc/w.conf","gateway":"10.5.0.9"}`, "10.5.0.0/24 10.5.0.9", ""},
 		{`{"type":"whereabouts"}`, "10.6.0.0/24 ", ""},
 		{`{"type":"weft"}`, " ", ""},
-		{`{"type":"whereabouts","configuration_path":"/broken"}`, "", "whereabouts' configuration file /broken: unexpected end of JSON input"},
+		{
+			`{"type":"whereabouts","configuration_path":"/broken"}`, "",
+			"whereabouts' configuration file /broken: unexpected end of JSON input",
+		},
 	} {
 		got, err := Complete(json.RawMessage(c[0]), readFile)
 		if c[2] != "" {

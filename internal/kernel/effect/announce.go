@@ -16,8 +16,8 @@ import (
 )
 
 // Announce tells the wire who has which address: a gratuitous ARP request (RFC 5944, 4.6) for IPv4, an unsolicited
-// neighbour advertisement (RFC 4861, 7.2.6) for IPv6. One socket serves all the effects, and nobody waits for its end: to
-// close one of this kind the kernel takes ten milliseconds, four times what the rest of an ADD needs.
+// neighbour advertisement (RFC 4861, 7.2.6) for IPv6. One socket serves all the effects, and nobody waits for its end:
+// to close one of this kind the kernel takes ten milliseconds, four times what the rest of an ADD needs.
 func Announce(ns *netns.NS, effects []state.Effect) error {
 	return ns.Do(func() error {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
@@ -68,7 +68,8 @@ func linkOf(fd int, name string) (index int, mac net.HardwareAddr, err error) {
 		_      [16]byte // what is left of a struct ifreq
 	}
 	copy((*[unix.IFNAMSIZ]byte)(unsafe.Pointer(&answer))[:], name)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCGIFHWADDR, uintptr(unsafe.Pointer(&answer))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCGIFHWADDR,
+		uintptr(unsafe.Pointer(&answer))); errno != 0 {
 		return 0, nil, errno
 	}
 	return index, answer.mac[:], nil

@@ -37,12 +37,12 @@ const (
 	probeAnswer = 250 * time.Millisecond
 )
 
-// Checksums finds out, by sending packets, whether what leaves ns for an address arrives with right checksums. Some network
-// cards are wrong about packets inside of others, and whoever receives such a packet drops it in silence.
+// Checksums finds out, by sending packets, whether what leaves ns for an address arrives with right checksums. Some
+// network cards are wrong about packets inside of others, and whoever receives such a packet drops it in silence.
 //
-// It sends datagrams to a port where nobody listens. Their checksum is left to the device, which is how the kernel sends all
-// that it can; a right one is answered with a refusal. When there is none it sends the same in two pieces, of which the
-// kernel computes the checksum itself. If these are refused and the others never are, it is the checksum.
+// It sends datagrams to a port where nobody listens. Their checksum is left to the device, which is how the kernel
+// sends all that it can; a right one is answered with a refusal. When there is none it sends the same in two pieces, of
+// which the kernel computes the checksum itself. If these are refused and the others never are, it is the checksum.
 func Checksums(ctx context.Context, ns *netns.NS, to netip.Addr) (Verdict, error) {
 	left, computed := 0, 0
 	for range probeTries {

@@ -37,9 +37,9 @@ const datagramSize = 64 << 10
 // filters is how many flows are flushed one by one: each makes the kernel walk through its whole table.
 const filters = 4
 
-// Tracker speaks with the connection tracking of one namespace. Its socket is kept: whoever closes one of this kind waits
-// until the kernel has done with all that was deleted of nft before, up to 20 ms. The zero Tracker is ready for use, also by
-// several at a time.
+// Tracker speaks with the connection tracking of one namespace. Its socket is kept: whoever closes one of this kind
+// waits until the kernel has done with all that was deleted of nft before, up to 20 ms. The zero Tracker is ready for
+// use, also by several at a time.
 type Tracker struct {
 	mu     sync.Mutex
 	closed bool

@@ -104,7 +104,9 @@ func TestFlushConntrack(t *testing.T) {
 			if !c.flow.IPv6 {
 				other.To = netip.MustParseAddr("2001:db8::77")
 			}
-			if err := Do(t.Context(), ns, k2, state.Effect{Kind: state.FlushConntrack, Flows: []state.Flow{c.flow, other}}); err != nil {
+			if err := Do(t.Context(), ns, k2, state.Effect{
+				Kind: state.FlushConntrack, Flows: []state.Flow{c.flow, other},
+			}); err != nil {
 				t.Fatal(err)
 			}
 			if err := k2.Close(); err != nil {
@@ -131,7 +133,9 @@ func TestFlushConntrack(t *testing.T) {
 
 func FuzzConnection(f *testing.F) {
 	var r request
-	r.filter(state.Flow{Proto: "udp", Port: 53, Dst: netip.MustParseAddr("192.0.2.1"), To: netip.MustParseAddr("10.1.0.5")})
+	r.filter(state.Flow{
+		Proto: "udp", Port: 53, Dst: netip.MustParseAddr("192.0.2.1"), To: netip.MustParseAddr("10.1.0.5"),
+	})
 	f.Add(r.Bytes())
 	f.Fuzz(func(_ *testing.T, body []byte) {
 		c := parseConnection(body).clone()

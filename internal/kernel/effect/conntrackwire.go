@@ -25,8 +25,8 @@ func (r *request) begin(typ, flags uint16, family byte) {
 
 func (r *request) nest(typ uint16, fill func()) { r.Nest(typ|unix.NLA_F_NESTED, fill) }
 
-// filter writes what a flow matches. The tuple that it is about is always there: a kernel that knows no filters then takes
-// the message for the deletion of one connection, and refuses it because the tuple is not whole.
+// filter writes what a flow matches. The tuple that it is about is always there: a kernel that knows no filters then
+// takes the message for the deletion of one connection, and refuses it because the tuple is not whole.
 func (r *request) filter(f state.Flow) {
 	var orig, reply uint32
 	if f.To.IsValid() {
@@ -85,7 +85,8 @@ func (r *request) again(c connection) {
 	}
 }
 
-// parseConnection reads one tracked connection, of whichever family it is. It is of the message's bytes: who keeps it clones it.
+// parseConnection reads one tracked connection, of whichever family it is. It is of the message's bytes: who keeps it
+// clones it.
 func parseConnection(body []byte) connection {
 	var c connection
 	for typ, v := range netlink.Attrs(body) {

@@ -16,7 +16,10 @@ import (
 func BenchmarkCut(b *testing.B) {
 	ns := nettest.NS(b, "many")
 	nettest.Run(b, ns, "ip", "link", "set", "lo", "up")
-	for _, words := range []string{"add table ip tracks", "add chain ip tracks everything { type filter hook output priority 0 ; }", "add rule ip tracks everything ct state new counter"} {
+	for _, words := range []string{
+		"add table ip tracks", "add chain ip tracks everything { type filter hook output priority 0 ; }",
+		"add rule ip tracks everything ct state new counter",
+	} {
 		nettest.Run(b, ns, "nft", words)
 	}
 	made := 0

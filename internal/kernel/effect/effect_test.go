@@ -27,7 +27,8 @@ func wire(t *testing.T) (a, b *netns.NS) {
 		nettest.Run(t, ns, "ip", "link", "set", "eth0", "up")
 	}
 	for _, ns := range []*netns.NS{a, b} { // until the kernel has seen the carrier, frames are dropped
-		for end := time.Now().Add(5 * time.Second); !strings.Contains(nettest.Run(t, ns, "ip", "-br", "link", "show", "eth0"), " UP "); {
+		for end := time.Now().Add(5 * time.Second); !strings.Contains(nettest.Run(t, ns, "ip", "-br", "link", "show", "eth0"),
+			" UP "); {
 			if time.Now().After(end) {
 				t.Fatal("eth0 has no carrier")
 			}
@@ -51,7 +52,9 @@ func TestWaitDAD(t *testing.T) {
 		t.Errorf("still tentative after %v: %s", time.Since(start), out)
 	}
 	nettest.Run(t, b, "ip", "addr", "add", "fd00::1/64", "dev", "eth0")
-	if err := Do(t.Context(), b, new(Tracker), state.Effect{Kind: state.WaitDAD, Link: "eth0"}); !errors.Is(err, ErrDuplicate) {
+	if err := Do(t.Context(), b, new(Tracker), state.Effect{
+		Kind: state.WaitDAD, Link: "eth0",
+	}); !errors.Is(err, ErrDuplicate) {
 		t.Errorf("an address that somebody else has: %v", err)
 	}
 }
@@ -64,7 +67,9 @@ func TestAnnounce(t *testing.T) {
 	for _, ip := range addrs {
 		nettest.Run(t, b, "ip", "neigh", "replace", ip.String(), "lladdr", "02:00:00:00:00:99", "dev", "eth0", "nud", "stale")
 	}
-	if err := Do(t.Context(), a, new(Tracker), state.Effect{Kind: state.Announce, Link: "eth0", Addrs: addrs}); err != nil {
+	if err := Do(t.Context(), a, new(Tracker), state.Effect{
+		Kind: state.Announce, Link: "eth0", Addrs: addrs,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(2 * time.Second); ; time.Sleep(10 * time.Millisecond) {

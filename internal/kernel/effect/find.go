@@ -14,8 +14,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// finds is how many dumps are asked for with a filter, in the place of one without: the kernel looks at its whole table for each, and
-// to write it down costs about four times as much as that.
+// finds is how many dumps are asked for with a filter, in the place of one without: the kernel looks at its whole table
+// for each, and to write it down costs about four times as much as that.
 const finds = 3
 
 // Found is a tracked connection, as the kernel can be told of it again.
@@ -24,8 +24,9 @@ type Found struct {
 	raw connection
 }
 
-// Find gives those connections of parties that are chosen. The kernel tells of these parties alone, as far as it can: there must not be
-// too many of them, and its filters of IPv6 take all addresses but the given one (ctnetlink_filter_match_tuple as of Linux 6.18).
+// Find gives those connections of parties that are chosen. The kernel tells of these parties alone, as far as it can:
+// there must not be too many of them, and its filters of IPv6 take all addresses but the given one
+// (ctnetlink_filter_match_tuple as of Linux 6.18).
 func (k *Tracker) Find(ns *netns.NS, parties []state.Party, choose func(state.Connection) bool) ([]Found, error) {
 	by := map[netip.Addr]state.Party{}
 	for _, p := range parties {
@@ -112,8 +113,8 @@ func (t tracker) find(all []side, six bool, found func(connection)) error {
 	return nil
 }
 
-// dump hands on what is tracked of a family, or of one side. A kernel that cannot list has nothing to tell; refused says that it does not
-// want the filter.
+// dump hands on what is tracked of a family, or of one side. A kernel that cannot list has nothing to tell; refused
+// says that it does not want the filter.
 func (t tracker) dump(family byte, of *side, found func(connection)) (refused bool, err error) {
 	var b request
 	b.begin(ctGet, 0, family)

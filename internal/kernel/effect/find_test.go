@@ -13,19 +13,23 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestFind: who begins and who answers is found by both families, each connection once, with few parties and with many; what is not
-// theirs is not; and what is forgotten is that alone.
+// TestFind: who begins and who answers is found by both families, each connection once, with few parties and with many;
+// what is not theirs is not; and what is forgotten is that alone.
 func TestFind(t *testing.T) {
 	ns := nettest.NS(t, "finds")
 	var k Tracker
 	defer func() { _ = k.Close() }()
 	track := func(from, to, answers string) state.Tracked {
-		c := state.Connection{Proto: 17, From: netip.MustParseAddrPort(from), To: netip.MustParseAddrPort(to), Answers: netip.MustParseAddrPort(answers)}
+		c := state.Connection{
+			Proto: 17, From: netip.MustParseAddrPort(from), To: netip.MustParseAddrPort(to),
+			Answers: netip.MustParseAddrPort(answers),
+		}
 		c.Back = c.From
 		return state.Tracked{Connection: c, Timeout: 300, Answered: true, Assured: true}
 	}
 	all := []state.Tracked{
-		track("10.0.0.1:1", "10.0.0.2:53", "10.0.0.2:53"), track("10.0.0.1:1", "10.96.0.1:80", "10.0.0.3:8080"), track("10.0.0.4:1", "10.0.0.5:53", "10.0.0.5:53"),
+		track("10.0.0.1:1", "10.0.0.2:53", "10.0.0.2:53"), track("10.0.0.1:1", "10.96.0.1:80", "10.0.0.3:8080"),
+		track("10.0.0.4:1", "10.0.0.5:53", "10.0.0.5:53"),
 		track("10.0.0.5:1", "10.0.0.1:53", "10.0.0.1:53"),
 		track("[fd00::1]:1", "[fd00::2]:53", "[fd00::2]:53"), track("[fd00::3]:1", "[fd00::4]:53", "[fd00::4]:53"),
 	}
@@ -48,7 +52,10 @@ func TestFind(t *testing.T) {
 		{[]state.Party{party("10.0.0.1", true, false)}, []string{"10.0.0.1:1>10.0.0.2:53", "10.0.0.1:1>10.0.0.3:8080"}},
 		{[]state.Party{party("10.0.0.1", false, true)}, []string{"10.0.0.5:1>10.0.0.1:53"}},
 		{
-			[]state.Party{party("10.0.0.1", true, true), party("10.0.0.2", true, true), party("fd00::2", false, true), party("fd00::3", false, true)},
+			[]state.Party{
+				party("10.0.0.1", true, true), party("10.0.0.2", true, true), party("fd00::2", false, true),
+				party("fd00::3", false, true),
+			},
 			[]string{"10.0.0.1:1>10.0.0.2:53", "10.0.0.1:1>10.0.0.3:8080", "10.0.0.5:1>10.0.0.1:53", "[fd00::1]:1>[fd00::2]:53"},
 		},
 		{[]state.Party{party("10.0.0.3", false, true), party("10.0.0.3", true, false)}, []string{"10.0.0.1:1>10.0.0.3:8080"}},
@@ -60,7 +67,8 @@ func TestFind(t *testing.T) {
 			}
 		}
 	}
-	found, err := k.Find(ns, []state.Party{party("10.0.0.1", true, true), party("fd00::1", true, false)}, func(c state.Connection) bool { return c.Answers.Port() == 53 })
+	found, err := k.Find(ns, []state.Party{party("10.0.0.1", true, true), party("fd00::1", true, false)},
+		func(c state.Connection) bool { return c.Answers.Port() == 53 })
 	if err != nil || len(found) != 3 {
 		t.Fatalf("%v %v", found, err)
 	}
@@ -70,7 +78,9 @@ func TestFind(t *testing.T) {
 		}
 	}
 	left, err := k.List(ns, func(state.Connection) bool { return true })
-	if err != nil || len(left) != 3 || slices.ContainsFunc(left, func(c state.Tracked) bool { return c.From.Addr() == found[0].From.Addr() && c.Answers.Port() == 53 }) {
+	if err != nil || len(left) != 3 || slices.ContainsFunc(left, func(c state.Tracked) bool {
+		return c.From.Addr() == found[0].From.Addr() && c.Answers.Port() == 53
+	}) {
 		t.Errorf("left %v %v", left, err)
 	}
 }

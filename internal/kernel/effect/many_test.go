@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestMany: a machine with thousands of connections is tracked, known already, loosened and cut as one with a few: the kernel's
-// answers, which repeat what they refuse, find room.
+// TestMany: a machine with thousands of connections is tracked, known already, loosened and cut as one with a few: the
+// kernel's answers, which repeat what they refuse, find room.
 func TestMany(t *testing.T) {
 	ns := nettest.NS(t, "many")
 	var k Tracker
@@ -20,8 +20,10 @@ func TestMany(t *testing.T) {
 	for port := range uint16(3000) {
 		from, to := netip.AddrPortFrom(netip.MustParseAddr("fd00::5"), 1024+port), netip.MustParseAddrPort("[fd00::9]:443")
 		all = append(all, state.Tracked{
-			Connection: state.Connection{Proto: 6, From: from, To: to, Answers: netip.MustParseAddrPort("[fd00::7]:8443"), Back: from},
-			Timeout:    300, Mark: 7, Answered: true, Assured: true, TCP: &state.TrackedTCP{State: 3},
+			Connection: state.Connection{
+				Proto: 6, From: from, To: to, Answers: netip.MustParseAddrPort("[fd00::7]:8443"), Back: from,
+			},
+			Timeout: 300, Mark: 7, Answered: true, Assured: true, TCP: &state.TrackedTCP{State: 3},
 		})
 	}
 	for _, longer := range []bool{false, false, true} {

@@ -27,8 +27,8 @@ const (
 	natPortMin, natPortMax                                       = 1, 2
 
 	statusAnswered, statusAssured, statusConfirmed = 1 << 1, 1 << 2, 1 << 3
-	// tcpLiberal has packets outside of the window that is known count as well: of what was said before, nothing is known. tcpAgreed
-	// are the flags that the ends have agreed upon; the others are the kernel's own notes.
+	// tcpLiberal has packets outside of the window that is known count as well: of what was said before, nothing is known.
+	// tcpAgreed are the flags that the ends have agreed upon; the others are the kernel's own notes.
 	tcpLiberal, tcpAgreed = 0x08, 0x03
 )
 
@@ -58,8 +58,8 @@ func (k *Tracker) List(ns *netns.NS, choose func(state.Connection) bool) ([]stat
 	return out, err
 }
 
-// Track has a namespace track connections. Of one that it tracks already only the time is lengthened, where longer says so; it is
-// never shortened.
+// Track has a namespace track connections. Of one that it tracks already only the time is lengthened, where longer says
+// so; it is never shortened.
 func (k *Tracker) Track(ns *netns.NS, all []state.Tracked, longer bool) error {
 	for some := range slices.Chunk(all, mostMessages) {
 		if err := k.use(ns, func(t tracker) error { return t.make(some, longer) }); err != nil {
@@ -69,12 +69,12 @@ func (k *Tracker) Track(ns *netns.NS, all []state.Tracked, longer bool) error {
 	return nil
 }
 
-// mostMessages are in one datagram: the kernel gives each a buffer of about 1 kB for its answer, and the socket has 208 kB of room
-// where nobody has set less.
+// mostMessages are in one datagram: the kernel gives each a buffer of about 1 kB for its answer, and the socket has 208
+// kB of room where nobody has set less.
 const mostMessages = 128
 
-// Loosen has packets of connections of TCP count that are outside of the window that was seen: part of what belongs to them goes
-// another way.
+// Loosen has packets of connections of TCP count that are outside of the window that was seen: part of what belongs to
+// them goes another way.
 func (k *Tracker) Loosen(ns *netns.NS, all []state.Tracked) error {
 	all = slices.DeleteFunc(slices.Clone(all), func(c state.Tracked) bool { return c.TCP == nil })
 	for some := range slices.Chunk(all, mostMessages) {

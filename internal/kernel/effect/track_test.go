@@ -16,8 +16,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// What one namespace tracks is tracked by another one as well: both families, both protocols, with and without translation. Once
-// more it changes nothing but the time.
+// What one namespace tracks is tracked by another one as well: both families, both protocols, with and without
+// translation. Once more it changes nothing but the time.
 func TestTrackElsewhere(t *testing.T) {
 	from, to := tracked(t), nettest.NS(t, "to")
 	var k, other Tracker
@@ -29,7 +29,8 @@ func TestTrackElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		slices.SortFunc(all, func(a, b state.Tracked) int {
-			return strings.Compare(a.From.String()+a.To.String()+string(rune(a.Proto)), b.From.String()+b.To.String()+string(rune(b.Proto)))
+			return strings.Compare(a.From.String()+a.To.String()+string(rune(a.Proto)),
+				b.From.String()+b.To.String()+string(rune(b.Proto)))
 		})
 		return all
 	}
@@ -38,7 +39,8 @@ func TestTrackElsewhere(t *testing.T) {
 		t.Fatalf("listed: %+v", want)
 	}
 	translated := slices.IndexFunc(want, func(c state.Tracked) bool { return c.TCP != nil && c.Answers != c.To })
-	if c := want[max(translated, 0)]; translated < 0 || c.Answers.String() != "10.1.0.5:5353" || c.TCP.State != 3 || !c.Concerns(c.Answers.Addr()) {
+	if c := want[max(translated, 0)]; translated < 0 || c.Answers.String() != "10.1.0.5:5353" || c.TCP.State != 3 ||
+		!c.Concerns(c.Answers.Addr()) {
 		t.Errorf("translated: %d %+v", translated, c)
 	}
 	for i := range want { // whoever tracks a connection anew knows the window, so it is not told apart
@@ -65,7 +67,8 @@ func TestTrackElsewhere(t *testing.T) {
 		}
 	}
 	if _, err := exec.LookPath("conntrack"); err == nil {
-		if out := nettest.Run(t, to, "conntrack", "-L", "-p", "tcp", "--dport", "53"); !strings.Contains(out, "src=10.1.0.5") {
+		if out := nettest.Run(t, to, "conntrack", "-L", "-p", "tcp", "--dport", "53"); !strings.Contains(out,
+			"src=10.1.0.5") {
 			t.Errorf("the kernel says:\n%s", out)
 		}
 	}

@@ -2,9 +2,9 @@
 
 // Package firewalld puts addresses into zones of firewalld, over the system's D-Bus.
 //
-// What weft adds is of the running firewall, not of the permanent configuration: a reload forgets it, and whoever watches
-// adds it again. Whether firewalld runs is asked once for each connection to the bus, which tells of changes from then on;
-// where there is no bus it costs one look at the socket's path.
+// What weft adds is of the running firewall, not of the permanent configuration: a reload forgets it, and whoever
+// watches adds it again. Whether firewalld runs is asked once for each connection to the bus, which tells of changes
+// from then on; where there is no bus it costs one look at the socket's path.
 package firewalld
 
 import (
@@ -149,7 +149,8 @@ func (c *Client) call(ctx context.Context, method string, args ...any) (string, 
 func absent(err error) error {
 	var e dbus.Error
 	if errors.Is(err, dbus.ErrClosed) || errors.As(err, &e) &&
-		(strings.HasSuffix(e.Name, ".ServiceUnknown") || strings.HasSuffix(e.Name, ".NameHasNoOwner") || strings.HasSuffix(e.Name, ".NoReply")) {
+		(strings.HasSuffix(e.Name, ".ServiceUnknown") || strings.HasSuffix(e.Name, ".NameHasNoOwner") ||
+			strings.HasSuffix(e.Name, ".NoReply")) {
 		return fmt.Errorf("%w: %w", ErrAbsent, err)
 	}
 	return err

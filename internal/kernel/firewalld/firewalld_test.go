@@ -29,7 +29,9 @@ func TestAgainstFirewalld(t *testing.T) {
 	fw := nettest.Firewalld(t, nil)
 	c := New(Socket)
 	t.Cleanup(func() { _ = c.Close() })
-	want := []state.ZoneSource{source("trusted", "10.9.0.1/32"), source("trusted", "fd00:9::1/128"), source("drop", "10.9.0.2/32")}
+	want := []state.ZoneSource{
+		source("trusted", "10.9.0.1/32"), source("trusted", "fd00:9::1/128"), source("drop", "10.9.0.2/32"),
+	}
 	for range 2 {
 		if err := c.Apply(t.Context(), want); err != nil {
 			t.Fatal(err)
@@ -53,10 +55,12 @@ func TestAgainstFirewalld(t *testing.T) {
 	if got := fw.Cmd("--zone=trusted", "--list-sources"); got != "10.9.0.1/32 fd00:9::1/128" {
 		t.Errorf("firewalld has %q", got)
 	}
-	if err := c.Apply(t.Context(), []state.ZoneSource{source("public", "10.9.0.1/32")}); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "zone public source 10.9.0.1/32") {
+	if err := c.Apply(t.Context(), []state.ZoneSource{source("public", "10.9.0.1/32")}); !errors.Is(err, ErrForeign) ||
+		!strings.Contains(err.Error(), "zone public source 10.9.0.1/32") {
 		t.Errorf("an address in another zone: %v", err)
 	}
-	if err := c.Apply(t.Context(), []state.ZoneSource{source("nowhere", "10.9.0.9/32")}); err == nil || !strings.Contains(err.Error(), "nowhere") {
+	if err := c.Apply(t.Context(), []state.ZoneSource{source("nowhere", "10.9.0.9/32")}); err == nil ||
+		!strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("no such zone: %v", err)
 	}
 	fw.Cmd("--reload")
@@ -108,7 +112,9 @@ func becomes(t *testing.T, c *Client, want bool) {
 }
 
 func TestWithoutBus(t *testing.T) {
-	for name, path := range map[string]string{"nothing": filepath.Join(t.TempDir(), "bus"), "a file": filepath.Join(t.TempDir(), "file")} {
+	for name, path := range map[string]string{
+		"nothing": filepath.Join(t.TempDir(), "bus"), "a file": filepath.Join(t.TempDir(), "file"),
+	} {
 		t.Run(name, func(t *testing.T) {
 			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 			if name == "a file" {

@@ -34,7 +34,8 @@ func Names(ns *netns.NS, prefix string) ([]string, error) {
 				out = append(out, name)
 			}
 		})
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) { // no such part of netfilter
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
+			// no such part of netfilter
 			return nil
 		}
 		return err

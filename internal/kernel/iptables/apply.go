@@ -74,14 +74,16 @@ func (w *wanted) add(c chain) {
 	}
 }
 
-// Apply makes the tables hold what is named. Each table is one transaction; nothing is executed but a reading where nothing
-// differs.
+// Apply makes the tables hold what is named. Each table is one transaction; nothing is executed but a reading where
+// nothing differs.
 func (c *Conn) Apply(ctx context.Context, tables []state.IPTables) error {
 	return c.change(ctx, tables, c.missing)
 }
 
 // change brings each table to where plan says nothing is left to do.
-func (c *Conn) change(ctx context.Context, tables []state.IPTables, plan func(context.Context, *wanted, *Table) (*script, error)) error {
+func (c *Conn) change(
+	ctx context.Context, tables []state.IPTables, plan func(context.Context, *wanted, *Table) (*script, error),
+) error {
 	groups, err := group(tables)
 	if err != nil || len(groups) == 0 {
 		return err
@@ -95,9 +97,11 @@ func (c *Conn) change(ctx context.Context, tables []state.IPTables, plan func(co
 	return errors.Join(errs...)
 }
 
-// changeOne brings one table there. Only who is about to add what others may add as well, which happens once or twice in
-// a node's life, takes turns with them.
-func (c *Conn) changeOne(ctx context.Context, w *wanted, plan func(context.Context, *wanted, *Table) (*script, error)) error {
+// changeOne brings one table there. Only who is about to add what others may add as well, which happens once or twice
+// in a node's life, takes turns with them.
+func (c *Conn) changeOne(
+	ctx context.Context, w *wanted, plan func(context.Context, *wanted, *Table) (*script, error),
+) error {
 	var refused error
 	alone := false
 	for range tries {

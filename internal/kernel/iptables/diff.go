@@ -53,7 +53,9 @@ func (c *Conn) compare(ctx context.Context, tables []state.IPTables) ([]state.IP
 	return out, diff, nil
 }
 
-func (c *Conn) compareChain(ctx context.Context, w *wanted, want chain, found *Chain) (state.IPChain, []state.Difference, error) {
+func (c *Conn) compareChain(
+	ctx context.Context, w *wanted, want chain, found *Chain,
+) (state.IPChain, []state.Difference, error) {
 	part := state.IPChain{Name: want.name, Shared: want.shared}
 	var diff []state.Difference
 	for i, r := range want.rules {

@@ -29,7 +29,9 @@ func TestWords(t *testing.T) {
 
 // FuzzParse: whatever a program prints is read or refused, and what was read of a rule is in its text.
 func FuzzParse(f *testing.F) {
-	f.Add("*nat\n:PREROUTING ACCEPT [0:0]\n:X - [1:2]\n-A X -d 10.0.0.0/8 -m comment --comment \"a \\\"b\\\"\" -j ACCEPT\nCOMMIT\n")
+	f.Add(
+		"*nat\n:PREROUTING ACCEPT [0:0]\n:X - [1:2]\n-A X -d 10.0.0.0/8 -m comment --comment \"a \\\"b\\\"\" -j ACCEPT\nCOMMIT\n",
+	)
 	f.Add("# Warning: iptables-legacy tables present\n[1:2] -A X -j Y\n")
 	f.Fuzz(func(t *testing.T, s string) {
 		table, err := parse([]byte(s))

@@ -79,7 +79,11 @@ func pod(name string, v6 bool) state.IPTables {
 			{Text: "-d " + net + " " + comment + " -j ACCEPT"},
 			{Text: "-s " + addr + " " + comment + " -j MASQUERADE"},
 		}},
-		{Name: "CNI-ALL", Shared: true, Rules: []state.IPRule{{Text: "-m mark --mark 0x2000/0x2000 -j MASQUERADE", Shared: true}}},
+		{
+			Name: "CNI-ALL", Shared: true, Rules: []state.IPRule{
+				{Text: "-m mark --mark 0x2000/0x2000 -j MASQUERADE", Shared: true},
+			},
+		},
 		{Name: "POSTROUTING", Shared: true, Rules: []state.IPRule{
 			{Text: `-m comment --comment "first of all" -j CNI-ALL`, First: true, Shared: true},
 			{Text: "-s " + addr + " " + comment + " -j CNI-" + name},
@@ -279,15 +283,20 @@ func walk(t *testing.T) {
 
 func TestAbsentAndRefused(t *testing.T) {
 	_, c := space(t)
-	bad := []state.IPTables{{Table: "nat", Chains: []state.IPChain{{Name: "X", Rules: []state.IPRule{{Text: "-j NOSUCH"}}}}}}
-	if err := c.Apply(bounded(t), bad); err == nil || !strings.Contains(err.Error(), "iptables table nat: iptables-restore: exit code") {
+	bad := []state.IPTables{
+		{Table: "nat", Chains: []state.IPChain{{Name: "X", Rules: []state.IPRule{{Text: "-j NOSUCH"}}}}},
+	}
+	if err := c.Apply(bounded(t), bad); err == nil ||
+		!strings.Contains(err.Error(), "iptables table nat: iptables-restore: exit code") {
 		t.Error(err)
 	}
 	bad[0].Chains[0].Rules[0].Text = `-j "open`
-	if err := c.Apply(bounded(t), bad); err == nil || !strings.Contains(err.Error(), `chain X: rule "-j \"open": a double quote is not closed`) {
+	if err := c.Apply(bounded(t), bad); err == nil ||
+		!strings.Contains(err.Error(), `chain X: rule "-j \"open": a double quote is not closed`) {
 		t.Error(err)
 	}
-	if _, err := Find("", "no-such-program"); !errors.Is(err, ErrAbsent) || err.Error() != "no-such-program: program is absent" {
+	if _, err := Find("", "no-such-program"); !errors.Is(err, ErrAbsent) ||
+		err.Error() != "no-such-program: program is absent" {
 		t.Error(err)
 	}
 }

@@ -29,12 +29,12 @@ type Conn struct {
 	flavour string
 }
 
-// New speaks of ns; nil is the process's own namespace. ns must stay open as long as the Conn is used. root is where the
-// host's files are when the process lives in a container, empty otherwise: the programs are found and run there.
+// New speaks of ns; nil is the process's own namespace. ns must stay open as long as the Conn is used. root is where
+// the host's files are when the process lives in a container, empty otherwise: the programs are found and run there.
 func New(ns *netns.NS, root string) *Conn { return &Conn{ns: ns, root: root} }
 
-// The two kinds of iptables, which do not see each other's rules. A host may have both; what the plain names mean is its
-// administrator's choice.
+// The two kinds of iptables, which do not see each other's rules. A host may have both; what the plain names mean is
+// its administrator's choice.
 const (
 	NFT    = state.KindNFT
 	Legacy = state.KindLegacy
@@ -64,8 +64,8 @@ func (c *Conn) program(t state.IPTables, rest string) string {
 	return t.Program() + rest
 }
 
-// ReadsLegacy tells whether the host has a program for the tables that the kernel keeps without nft. One of another kind prints
-// what nft has instead.
+// ReadsLegacy tells whether the host has a program for the tables that the kernel keeps without nft. One of another
+// kind prints what nft has instead.
 func (c *Conn) ReadsLegacy(ctx context.Context, v6 bool) (bool, error) {
 	t := state.IPTables{IPv6: v6, Legacy: true}
 	if name := c.program(t, "-save"); name != t.Program()+"-save" {

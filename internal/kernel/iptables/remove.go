@@ -9,9 +9,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Remove takes own chains away, and, from shared chains, the rules that are not shared. What is not there is no error. An
-// own chain stays while a rule that is not named leads to it: a container with two interfaces of one network has one chain
-// for both.
+// Remove takes own chains away, and, from shared chains, the rules that are not shared. What is not there is no error.
+// An own chain stays while a rule that is not named leads to it: a container with two interfaces of one network has one
+// chain for both.
 func (c *Conn) Remove(ctx context.Context, tables []state.IPTables) error {
 	return c.change(ctx, tables, c.surplus)
 }

@@ -13,8 +13,8 @@ import (
 // that going on without it (a rule may come to be there twice) is better than never.
 const patience = 10 * time.Second
 
-// turn waits until no other process of ours changes the namespace's tables. The lock is on the namespace itself: whoever
-// means the same one finds it, whatever directories he sees.
+// turn waits until no other process of ours changes the namespace's tables. The lock is on the namespace itself:
+// whoever means the same one finds it, whatever directories he sees.
 func (c *Conn) turn(ctx context.Context) (release func()) {
 	fd := -1
 	err := c.ns.Do(func() (err error) {

@@ -22,11 +22,13 @@ func (w Way) table() state.Table {
 		if ip.Is4() {
 			rules = append(rules, accept("arp operation request arp daddr ip %s", ip), accept("ip daddr %s udp dport 67", ip))
 		} else {
-			rules = append(rules, accept("ip6 daddr %s meta l4proto ipv6-icmp", ip), accept("ip6 daddr %s udp dport 547", ip), accept("icmpv6 type 135 icmpv6 taddr %s", ip))
+			rules = append(rules, accept("ip6 daddr %s meta l4proto ipv6-icmp", ip), accept("ip6 daddr %s udp dport 547", ip),
+				accept("icmpv6 type 135 icmpv6 taddr %s", ip))
 		}
 	}
 	if j.Near.IsValid() {
-		rules = append(rules, state.NftRule{Text: fmt.Sprintf("arp daddr ip %s fwd to %d", j.Guest, w.Link.Index)}, accept("arp operation request arp daddr ip %s", j.Near))
+		rules = append(rules, state.NftRule{Text: fmt.Sprintf("arp daddr ip %s fwd to %d", j.Guest, w.Link.Index)},
+			accept("arp operation request arp daddr ip %s", j.Near))
 	}
 	if j.DHCP4 {
 		rules = append(rules, accept("ip daddr 255.255.255.255 udp dport 67"))
@@ -68,7 +70,8 @@ func (w Way) endForward(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A transaction that fails has the kernel wait until no packet can be under way, so what is not there is not taken away.
+	// A transaction that fails has the kernel wait until no packet can be under way, so what is not there is not taken
+	// away.
 	t := w.table()
 	gone := []state.Table{{Family: t.Family, Name: t.Name}} // by its name: a link that its rules lead to may have gone
 	if have, err := n.Read(ctx, gone); err != nil || len(have) == 0 {

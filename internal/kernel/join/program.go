@@ -46,7 +46,8 @@ func (w Way) runs(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// beginPrograms has both links run theirs: as filters, which takes a moment, or by tcx where the kernel has no such filters.
+// beginPrograms has both links run theirs: as filters, which takes a moment, or by tcx where the kernel has no such
+// filters.
 func (w Way) beginPrograms(ctx context.Context) error {
 	tap, back, err := w.Programs()
 	if err != nil {

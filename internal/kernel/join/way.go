@@ -25,8 +25,8 @@ type Namespace struct {
 	Filters *netfilter.Filters
 }
 
-// Way is one way to do a join. Each puts something on both links: what is of the way back comes first, so that nobody is heard who
-// cannot be answered.
+// Way is one way to do a join. Each puts something on both links: what is of the way back comes first, so that nobody
+// is heard who cannot be answered.
 type Way struct {
 	In   Namespace
 	Join state.Join
@@ -64,7 +64,11 @@ func (w Way) begin(ctx context.Context) error {
 		return w.beginMirred(ctx)
 	case state.JoinPeer:
 		if limited, err := w.limited(ctx); err != nil || limited {
-			return errors.Join(err, fmt.Errorf("packets that are handed to the other end of link %s pass by its queue: %w", w.Link.Name, unix.EOPNOTSUPP))
+			return errors.Join(
+				err,
+				fmt.Errorf("packets that are handed to the other end of link %s pass by its queue: %w", w.Link.Name,
+					unix.EOPNOTSUPP),
+			)
 		}
 		if w.Link.Kind != state.Veth || !w.Link.PeerAway {
 			return fmt.Errorf("link %s has no other end in another namespace: %w", w.Link.Name, unix.EOPNOTSUPP)

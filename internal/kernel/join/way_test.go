@@ -11,11 +11,15 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestForwardTable: what a guest asks of its node is taken before all else goes to the link, and what arrives goes to the tap.
+// TestForwardTable: what a guest asks of its node is taken before all else goes to the link, and what arrives goes to
+// the tap.
 func TestForwardTable(t *testing.T) {
 	w := Way{
-		Join: state.Join{Tap: "tap0", Link: "eth0", Own: []netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::1")}, DHCP4: true, RS: true},
-		Tap:  link.Found{Index: 7}, Link: link.Found{Index: 9},
+		Join: state.Join{
+			Tap: "tap0", Link: "eth0", Own: []netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::1")},
+			DHCP4: true, RS: true,
+		},
+		Tap: link.Found{Index: 7}, Link: link.Found{Index: 9},
 	}
 	table := w.table()
 	text := map[string]string{}
@@ -30,7 +34,10 @@ func TestForwardTable(t *testing.T) {
 		t.Errorf("what arrives at the link: %s", text["eth0"])
 	}
 	guest := text["tap0"]
-	for _, taken := range []string{"arp daddr ip 169.254.1.1 accept", "icmpv6 taddr fe80::1 accept", "255.255.255.255 udp dport 67 accept", "icmpv6 type 133 accept"} {
+	for _, taken := range []string{
+		"arp daddr ip 169.254.1.1 accept", "icmpv6 taddr fe80::1 accept", "255.255.255.255 udp dport 67 accept",
+		"icmpv6 type 133 accept",
+	} {
 		if !strings.Contains(guest, taken) {
 			t.Errorf("the guest's packets: %q is not taken by\n%s", taken, guest)
 		}

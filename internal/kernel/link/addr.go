@@ -137,7 +137,8 @@ func DecodeAddr(body []byte) (FoundAddr, bool) {
 
 // ListGroups asks for the IPv6 multicast groups that a link has joined.
 func ListGroups(index int) *rtnl.Message {
-	return rtnl.New(unix.RTM_GETMULTICAST, 0, "read", rtnl.Name("multicast groups"), ifaddr(unix.AF_INET6, 0, index)).Forgiving(unix.ENODEV)
+	return rtnl.New(unix.RTM_GETMULTICAST, 0, "read", rtnl.Name("multicast groups"),
+		ifaddr(unix.AF_INET6, 0, index)).Forgiving(unix.ENODEV)
 }
 
 // DecodeGroup reads RTM_NEWMULTICAST.

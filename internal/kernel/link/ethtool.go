@@ -49,7 +49,8 @@ func ethtool(name string, command, data uint32) (uint32, error) {
 	var pin runtime.Pinner
 	pin.Pin(value)
 	defer pin.Unpin()
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
+		uintptr(unsafe.Pointer(&request))); errno != 0 {
 		return 0, errno
 	}
 	return value.data, nil

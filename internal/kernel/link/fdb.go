@@ -40,7 +40,8 @@ func DelFDB(e state.FDB, index int) *rtnl.Message {
 
 // GetFDB asks for one entry.
 func GetFDB(e state.FDB, index int) *rtnl.Message {
-	m := rtnl.New(unix.RTM_GETNEIGH, 0, "read", e, ndmsg(unix.AF_BRIDGE, index, 0, unix.NTF_SELF)).Forgiving(unix.ENOENT, unix.ENODEV)
+	m := rtnl.New(unix.RTM_GETNEIGH, 0, "read", e, ndmsg(unix.AF_BRIDGE, index, 0, unix.NTF_SELF)).Forgiving(unix.ENOENT,
+		unix.ENODEV)
 	m.Attr(unix.NDA_LLADDR, e.MAC[:])
 	return m
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// CreateUpon asks for a new link of the given index upon a parent, of which the request must be made in the namespace. The
-// link is made in the namespace of the descriptor, unless that is negative, and master is a link there.
+// CreateUpon asks for a new link of the given index upon a parent, of which the request must be made in the namespace.
+// The link is made in the namespace of the descriptor, unless that is negative, and master is a link there.
 func CreateUpon(l state.Link, index, master, parent, ns int) *rtnl.Message {
 	m := Create(l, index, master, nil, 0, -1)
 	m.Uint32(unix.IFLA_LINK, uint32(parent))

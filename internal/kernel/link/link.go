@@ -61,7 +61,8 @@ func Get(name string) *rtnl.Message {
 
 // GetIndex asks for a link by index.
 func GetIndex(index int) *rtnl.Message {
-	m := rtnl.New(unix.RTM_GETLINK, 0, "read link", rtnl.Name(strconv.Itoa(index)), ifinfo(index, 0, 0)).Forgiving(unix.ENODEV)
+	m := rtnl.New(unix.RTM_GETLINK, 0, "read link", rtnl.Name(strconv.Itoa(index)),
+		ifinfo(index, 0, 0)).Forgiving(unix.ENODEV)
 	m.Uint32(unix.IFLA_EXT_MASK, noStats)
 	return m
 }

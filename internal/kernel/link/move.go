@@ -8,9 +8,9 @@ import (
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 )
 
-// Move asks that a link go to the namespace of the descriptor under a new name: one change, so nobody sees it under a name
-// that is neither. The kernel takes it down, and off its master, and its addresses and routes with that. It keeps its
-// index where nobody has that.
+// Move asks that a link go to the namespace of the descriptor under a new name: one change, so nobody sees it under a
+// name that is neither. The kernel takes it down, and off its master, and its addresses and routes with that. It keeps
+// its index where nobody has that.
 func Move(index int, name string, ns int, newName string) *rtnl.Message {
 	m := rtnl.New(unix.RTM_NEWLINK, 0, "move link", rtnl.Name(name), ifinfo(index, 0, 0))
 	m.Uint32(unix.IFLA_NET_NS_FD, uint32(ns))

@@ -68,13 +68,14 @@ func GetNeigh(n state.Neigh, index int) *rtnl.Message {
 
 // AskNeigh has the kernel ask for a neighbour on the wire.
 func AskNeigh(n state.Neigh, index int) *rtnl.Message {
-	m := rtnl.New(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE, "ask for", n, ndmsg(family(n.IP), index, unix.NUD_NONE, unix.NTF_USE))
+	m := rtnl.New(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE, "ask for", n,
+		ndmsg(family(n.IP), index, unix.NUD_NONE, unix.NTF_USE))
 	m.Attr(unix.NDA_DST, n.IP.AsSlice())
 	return m
 }
 
-// ListNeighs asks for the entries of one link, or of all when index is 0; proxy entries are a table of their own. An older
-// kernel answers with those of all.
+// ListNeighs asks for the entries of one link, or of all when index is 0; proxy entries are a table of their own. An
+// older kernel answers with those of all.
 func ListNeighs(index int, proxy bool) *rtnl.Message {
 	ntf := uint8(0)
 	if proxy {
@@ -94,7 +95,8 @@ func DecodeNeigh(body []byte) (FoundNeigh, bool) {
 	}
 	f := FoundNeigh{Index: int(int32(binary.NativeEndian.Uint32(body[4:])))}
 	f.Permanent = binary.NativeEndian.Uint16(body[8:])&unix.NUD_PERMANENT != 0
-	const valid = unix.NUD_PERMANENT | unix.NUD_NOARP | unix.NUD_REACHABLE | unix.NUD_PROBE | unix.NUD_STALE | unix.NUD_DELAY
+	const valid = unix.NUD_PERMANENT | unix.NUD_NOARP | unix.NUD_REACHABLE | unix.NUD_PROBE | unix.NUD_STALE |
+		unix.NUD_DELAY
 	f.Known = binary.NativeEndian.Uint16(body[8:])&valid != 0
 	f.Proxy = body[10]&unix.NTF_PROXY != 0
 	for kind, data := range netlink.Attrs(body[unix.SizeofNdMsg:]) {

@@ -39,8 +39,8 @@ func multipath(m *rtnl.Message, r state.Route, index int) {
 	m.Attr(unix.RTA_MULTIPATH, hops)
 }
 
-// ByLink takes apart what the kernel lists as one route: IPv6 routes of several owners that have destination and metric in
-// common. Next hops over one link stay together.
+// ByLink takes apart what the kernel lists as one route: IPv6 routes of several owners that have destination and metric
+// in common. Next hops over one link stay together.
 func (f FoundRoute) ByLink() []FoundRoute {
 	if len(f.hops) < 2 || !f.Dst.Addr().Is6() {
 		return []FoundRoute{f}

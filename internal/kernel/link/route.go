@@ -145,7 +145,8 @@ func ListRoutes(fam uint8, index int, table uint32) *rtnl.Message {
 	return m
 }
 
-// ListRoutesOf asks for the routes of one family that are of a protocol and in a table. An older kernel answers with more.
+// ListRoutesOf asks for the routes of one family that are of a protocol and in a table. An older kernel answers with
+// more.
 func ListRoutesOf(fam uint8, table uint32, protocol uint8) *rtnl.Message {
 	m := ListRoutes(fam, 0, table)
 	m.Patch([]byte{fam, 0, 0, 0, 0, protocol})
@@ -169,7 +170,8 @@ func RouteOf(dst netip.Prefix) *rtnl.Message {
 	h[0], h[1] = family(to), uint8(to.BitLen())
 	binary.NativeEndian.PutUint32(h[8:], unix.RTM_F_FIB_MATCH)
 	m := rtnl.New(unix.RTM_GETROUTE, 0, "look up the route of", dst, h)
-	m.Forgiving(unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EINVAL, unix.EACCES) // the last two: a route refuses what goes there
+	// the last two: a route refuses what goes there
+	m.Forgiving(unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EINVAL, unix.EACCES)
 	m.Attr(unix.RTA_DST, to.AsSlice())
 	return m
 }

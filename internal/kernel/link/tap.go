@@ -27,8 +27,8 @@ func TapReady() error {
 	return unix.Close(fd)
 }
 
-// MakeTap makes a persistent tap or tun device in the namespace of the calling thread. It has its MAC before it persists, so that
-// one that a killed process left is known by it.
+// MakeTap makes a persistent tap or tun device in the namespace of the calling thread. It has its MAC before it
+// persists, so that one that a killed process left is known by it.
 func MakeTap(l state.Link) error {
 	var a state.TunAttrs
 	if l.Tun != nil {
@@ -92,7 +92,8 @@ func tapMAC(fd int, l state.Link) error {
 	copy(ifr[:unix.IFNAMSIZ-1], l.Name)
 	binary.NativeEndian.PutUint16(ifr[unix.IFNAMSIZ:], unix.ARPHRD_ETHER)
 	copy(ifr[unix.IFNAMSIZ+2:], l.MAC[:])
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCSIFHWADDR, uintptr(unsafe.Pointer(&ifr))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCSIFHWADDR,
+		uintptr(unsafe.Pointer(&ifr))); errno != 0 {
 		return fmt.Errorf("mac %s: %w", l.MAC, errno)
 	}
 	return nil

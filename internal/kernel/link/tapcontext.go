@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// makeTapAs makes a tap device in a security context. A device has the context of the process that makes it, and a process
-// changes its own only by executing a program: so ip(8) makes the device.
+// makeTapAs makes a tap device in a security context. A device has the context of the process that makes it, and a
+// process changes its own only by executing a program: so ip(8) makes the device.
 func makeTapAs(l state.Link, a state.TunAttrs) error {
 	mode := "tap"
 	if a.IP {

@@ -14,10 +14,11 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Filters are the packet filters of one namespace. What has a socket opens it when it is first needed: most namespaces never do.
-// They are safe for concurrent use.
+// Filters are the packet filters of one namespace. What has a socket opens it when it is first needed: most namespaces
+// never do. They are safe for concurrent use.
 type Filters struct {
-	// Root is the directory below which the machine's programs and files are; "" is "/". It is set before anything is asked for.
+	// Root is the directory below which the machine's programs and files are; "" is "/". It is set before anything is
+	// asked for.
 	Root string
 	ns   *netns.NS
 
@@ -73,8 +74,8 @@ func (f *Filters) IPTables() *iptables.Conn { return iptables.New(f.ns, f.Root) 
 // Count is what the counters of rules with one comment say.
 type Count = nft.Count
 
-// Change changes tables that weft owns whole, in one transaction, and reads nothing. Where a table is not as its sender took it for, the
-// error wraps nft.ErrUnfit.
+// Change changes tables that weft owns whole, in one transaction, and reads nothing. Where a table is not as its sender
+// took it for, the error wraps nft.ErrUnfit.
 func (f *Filters) Change(ctx context.Context, changes []state.TableChange) error {
 	n, err := f.Netfilter()
 	if err != nil {

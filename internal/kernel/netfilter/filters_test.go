@@ -19,7 +19,9 @@ func TestTables(t *testing.T) {
 	if f.nft != nil {
 		t.Fatal("a socket is open before anything was asked for")
 	}
-	mine := []state.Table{{Family: "inet", Name: "weft_test", Chains: []state.Chain{{Name: "in", Rules: []state.NftRule{{Text: "accept"}}}}}}
+	mine := []state.Table{
+		{Family: "inet", Name: "weft_test", Chains: []state.Chain{{Name: "in", Rules: []state.NftRule{{Text: "accept"}}}}},
+	}
 	if err := f.ApplyTables(t.Context(), mine); err != nil {
 		t.Fatal(err)
 	}

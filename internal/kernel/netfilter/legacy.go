@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LegacyTables are the tables that the iptables programs of old have in the namespace: those that keep them in the kernel
-// without nft.
+// LegacyTables are the tables that the iptables programs of old have in the namespace: those that keep them in the
+// kernel without nft.
 func (f *Filters) LegacyTables(v6 bool) ([]string, error) {
 	path := "/proc/thread-self/net/ip_tables_names"
 	if v6 {

@@ -13,14 +13,14 @@ import (
 // Align rounds a length up to where the next attribute or message begins.
 func Align(n int) int { return (n + 3) &^ 3 }
 
-// Attrs iterates over the attributes in b, by their types without the flags for nesting and byte order. A truncated rest
-// is left out.
+// Attrs iterates over the attributes in b, by their types without the flags for nesting and byte order. A truncated
+// rest is left out.
 func Attrs(b []byte) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) { attrs(b, yield) }
 }
 
-// attrs is a function of its own, and never inlined, so that Attrs always is: then neither the iterator nor the loop's body
-// is allocated.
+// attrs is a function of its own, and never inlined, so that Attrs always is: then neither the iterator nor the loop's
+// body is allocated.
 //
 //go:noinline
 func attrs(b []byte, yield func(uint16, []byte) bool) {

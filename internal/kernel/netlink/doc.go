@@ -5,9 +5,9 @@
 //
 // # Encoding
 //
-// Encoder appends attributes to a buffer: strings, numbers of both byte orders, nested ones. Batch is an Encoder that puts
-// message headers in between and numbers them, so that many requests travel in one write. Attrs, Find and the small readers
-// take the kernel's bytes apart in place; nothing is copied, so what is kept must be cloned.
+// Encoder appends attributes to a buffer: strings, numbers of both byte orders, nested ones. Batch is an Encoder that
+// puts message headers in between and numbers them, so that many requests travel in one write. Attrs, Find and the
+// small readers take the kernel's bytes apart in place; nothing is copied, so what is kept must be cloned.
 //
 // # The socket never waits
 //
@@ -18,6 +18,6 @@
 //
 // # Interrupted dumps
 //
-// The kernel marks a dump of something that changed meanwhile (NLM_F_DUMP_INTR). Dump reports that, and Retry reads again
-// what must be consistent: one dump, or several that belong together.
+// The kernel marks a dump of something that changed meanwhile (NLM_F_DUMP_INTR). Dump reports that, and Retry reads
+// again what must be consistent: one dump, or several that belong together.
 package netlink

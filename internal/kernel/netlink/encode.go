@@ -18,8 +18,8 @@ func (e *Encoder) Bytes() []byte { return e.buf }
 // Size returns the number of bytes written so far.
 func (e *Encoder) Size() int { return len(e.buf) }
 
-// Begin begins an attribute whose content follows; End, with the mark that Begin returned, ends it. The kind is written as
-// it is: netfilter wants unix.NLA_F_NESTED in it for an attribute that holds others, rtnetlink does not.
+// Begin begins an attribute whose content follows; End, with the mark that Begin returned, ends it. The kind is written
+// as it is: netfilter wants unix.NLA_F_NESTED in it for an attribute that holds others, rtnetlink does not.
 func (e *Encoder) Begin(kind uint16) (mark int) {
 	mark = len(e.buf)
 	e.buf = append(e.buf, 0, 0, 0, 0)

@@ -23,9 +23,9 @@ type mmsghdr struct {
 	n   uint32
 }
 
-// read takes what is there, at least one datagram or an error; it never waits. A datagram that is longer than the buffer
-// is cut, and its end will be missed by whoever splits it. With quick the Go scheduler does not hear of the call: that is
-// for answers that are there already, and not for dumps, which the kernel makes while they are read.
+// read takes what is there, at least one datagram or an error; it never waits. A datagram that is longer than the
+// buffer is cut, and its end will be missed by whoever splits it. With quick the Go scheduler does not hear of the
+// call: that is for answers that are there already, and not for dumps, which the kernel makes while they are read.
 func (in *inbox) read(fd int, quick bool) ([][]byte, error) {
 	if in.buf == nil {
 		in.buf = make([]byte, in.count*in.size)
@@ -40,9 +40,11 @@ func (in *inbox) read(fd int, quick bool) ([][]byte, error) {
 	var n uintptr
 	var errno unix.Errno
 	if quick {
-		n, _, errno = unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&in.hdr[0])), uintptr(in.count), unix.MSG_DONTWAIT, 0, 0)
+		n, _, errno = unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&in.hdr[0])), uintptr(in.count),
+			unix.MSG_DONTWAIT, 0, 0)
 	} else {
-		n, _, errno = unix.Syscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&in.hdr[0])), uintptr(in.count), unix.MSG_DONTWAIT, 0, 0)
+		n, _, errno = unix.Syscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&in.hdr[0])), uintptr(in.count),
+			unix.MSG_DONTWAIT, 0, 0)
 	}
 	if errno != 0 {
 		return nil, errno

@@ -43,7 +43,8 @@ type Datagram struct {
 	Data []byte // valid during the call
 	// NSID is the id of the namespace that the messages come from.
 	NSID int
-	// Lost reports that the kernel had more to send than the buffer holds: there is no Data, and anything may have changed.
+	// Lost reports that the kernel had more to send than the buffer holds: there is no Data, and anything may have
+	// changed.
 	Lost bool
 }
 
@@ -53,8 +54,8 @@ type Listener struct {
 	done chan struct{}
 }
 
-// Listen opens a socket in ns (nil: the process's own namespace) and calls receive for each datagram of the kernel, from
-// one goroutine, until ctx ends or the Listener is closed.
+// Listen opens a socket in ns (nil: the process's own namespace) and calls receive for each datagram of the kernel,
+// from one goroutine, until ctx ends or the Listener is closed.
 func Listen(ctx context.Context, ns *netns.NS, s Subscription, receive func(*Listener, Datagram)) (*Listener, error) {
 	fd, err := open(ns, s.Protocol)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// TestAttributes: what is encoded is decoded, with numbers of both byte orders, padding and nesting at the places where the
-// kernel wants them.
+// TestAttributes: what is encoded is decoded, with numbers of both byte orders, padding and nesting at the places where
+// the kernel wants them.
 func TestAttributes(t *testing.T) {
 	var e Encoder
 	e.Uint8(1, 0x7f)
@@ -37,7 +37,8 @@ func TestAttributes(t *testing.T) {
 	if len(b)%4 != 0 || e.Size() != len(b) {
 		t.Errorf("%d bytes, and Size is %d", len(b), e.Size())
 	}
-	if want := []byte{5, 0, 1, 0, 0x7f, 0, 0, 0}; binary.NativeEndian.Uint16([]byte{1, 0}) == 1 && !bytes.HasPrefix(b, want) {
+	if want := []byte{5, 0, 1, 0, 0x7f, 0, 0, 0}; binary.NativeEndian.Uint16([]byte{1, 0}) == 1 &&
+		!bytes.HasPrefix(b, want) {
 		t.Errorf("begins with % x, want % x", b[:8], want)
 	}
 	var kinds []uint16
@@ -53,7 +54,8 @@ func TestAttributes(t *testing.T) {
 	if n := Uint32(Find(b, 3)); n != 0x01020304 {
 		t.Errorf("32 bits: %#x", n)
 	}
-	if a, b, c := BE16(Find(b, 4)), BE32(Find(b, 5)), BE64(Find(b, 6)); a != 0x0102 || b != 0x01020304 || c != 0x0102030405060708 {
+	if a, b, c := BE16(Find(b, 4)), BE32(Find(b, 5)), BE64(Find(b, 6)); a != 0x0102 || b != 0x01020304 ||
+		c != 0x0102030405060708 {
 		t.Errorf("network byte order: %#x %#x %#x", a, b, c)
 	}
 	if s := String(Find(b, 7)); s != "eth0" {
@@ -99,7 +101,9 @@ func list(t *testing.T, s *Socket) int {
 
 func socket(t *testing.T, buffer int) *Socket {
 	t.Helper()
-	s, err := Open(nettest.NS(t, "ns"), Options{Protocol: unix.NETLINK_ROUTE, Buffer: buffer, Datagrams: 2, Size: 8 << 10, ExtendedAcks: true, ShortAcks: true})
+	s, err := Open(nettest.NS(t, "ns"), Options{
+		Protocol: unix.NETLINK_ROUTE, Buffer: buffer, Datagrams: 2, Size: 8 << 10, ExtendedAcks: true, ShortAcks: true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +132,8 @@ func TestExchange(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Log(errnos, hint)
-		if again := len(errnos) == 3 && errnos[0] == unix.EEXIST && hint != ""; !again && (len(errnos) != 1 || errnos[0] != 0) {
+		if again := len(errnos) == 3 && errnos[0] == unix.EEXIST && hint != ""; !again &&
+			(len(errnos) != 1 || errnos[0] != 0) {
 			t.Errorf("answers %v %q", errnos, hint)
 		}
 	}
@@ -208,8 +213,8 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// TestInterruptedDump: the kernel's mark on any part of a dump is reported. The kernel is the other end of a pair of sockets
-// here, since it cannot be made to interrupt a dump.
+// TestInterruptedDump: the kernel's mark on any part of a dump is reported. The kernel is the other end of a pair of
+// sockets here, since it cannot be made to interrupt a dump.
 func TestInterruptedDump(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -249,7 +254,8 @@ func TestInterruptedDump(t *testing.T) {
 func TestRetry(t *testing.T) {
 	ctx := t.Context()
 	calls := 0
-	if err := Retry(ctx, 5, func(attempt int) (bool, error) { calls++; return attempt < 2, nil }); err != nil || calls != 3 {
+	if err := Retry(ctx, 5, func(attempt int) (bool, error) { calls++; return attempt < 2, nil }); err != nil ||
+		calls != 3 {
 		t.Errorf("%d calls, %v; want 3", calls, err)
 	}
 	calls = 0
@@ -261,7 +267,10 @@ func TestRetry(t *testing.T) {
 	if err := Retry(ctx, 3, func(int) (bool, error) { return true, nil }); !errors.Is(err, ErrInterrupted) {
 		t.Errorf("%v, want %v", err, ErrInterrupted)
 	}
-	if err := Retry(ctx, 3, func(attempt int) (bool, error) { calls = attempt; return true, reason }); !errors.Is(err, reason) || calls != 0 {
+	if err := Retry(ctx, 3, func(attempt int) (bool, error) {
+		calls = attempt
+		return true, reason
+	}); !errors.Is(err, reason) || calls != 0 {
 		t.Errorf("attempt %d: %v, want it at once", calls, err)
 	}
 	ended, cancel := context.WithCancel(ctx)

@@ -23,8 +23,8 @@ type Options struct {
 	Buffer int
 	// Datagrams are taken by one system call, each of at most Size bytes.
 	Datagrams, Size int
-	// ExtendedAcks asks for the kernel's own words about refusals, ShortAcks for refusals that do not quote the request. An
-	// older kernel without them answers all the same.
+	// ExtendedAcks asks for the kernel's own words about refusals, ShortAcks for refusals that do not quote the request.
+	// An older kernel without them answers all the same.
 	ExtendedAcks, ShortAcks bool
 }
 
@@ -73,10 +73,12 @@ func open(ns *netns.NS, protocol int) (fd int, err error) {
 	return fd, nil
 }
 
-// growBuffers sets the size of both buffers. Without CAP_NET_ADMIN outside (a user namespace) the system's maximum is what
-// one gets.
+// growBuffers sets the size of both buffers. Without CAP_NET_ADMIN outside (a user namespace) the system's maximum is
+// what one gets.
 func growBuffers(fd, size int) error {
-	for _, opt := range []struct{ force, plain int }{{unix.SO_SNDBUFFORCE, unix.SO_SNDBUF}, {unix.SO_RCVBUFFORCE, unix.SO_RCVBUF}} {
+	for _, opt := range []struct{ force, plain int }{
+		{unix.SO_SNDBUFFORCE, unix.SO_SNDBUF}, {unix.SO_RCVBUFFORCE, unix.SO_RCVBUF},
+	} {
 		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, opt.force, size) == nil {
 			continue
 		}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nflog hears what rules with "log group N" say, in one network namespace: the prefix of the rule and the beginning of
-// the packet. Where nobody listens, the kernel says nothing.
+// Package nflog hears what rules with "log group N" say, in one network namespace: the prefix of the rule and the
+// beginning of the packet. Where nobody listens, the kernel says nothing.
 package nflog
 
 import (
@@ -33,13 +33,14 @@ const snap, most = 96, 16 << 10
 // Packet is one that a rule logged.
 type Packet struct {
 	Prefix string
-	// Proto is the number of the transport protocol; the ports are 0 where it has none, or they are not in the first fragment.
+	// Proto is the number of the transport protocol; the ports are 0 where it has none, or they are not in the first
+	// fragment.
 	Proto    uint8
 	From, To netip.AddrPort
 }
 
-// Listen opens a socket in ns (nil: the process's own namespace) and calls f for each packet logged to the group, until ctx
-// ends or the Listener is closed: the group is another's to take then.
+// Listen opens a socket in ns (nil: the process's own namespace) and calls f for each packet logged to the group, until
+// ctx ends or the Listener is closed: the group is another's to take then.
 func Listen(ctx context.Context, ns *netns.NS, group uint16, f func(Packet)) (*netlink.Listener, error) {
 	var bind, mode netlink.Batch
 	configure(&bind, group, cfgCmd, []byte{cmdBind})

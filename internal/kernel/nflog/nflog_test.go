@@ -19,10 +19,16 @@ func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 func TestListen(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	ns := nettest.NS(t, "n")
-	if out, err := nettest.Try(ns, "nft", "add table inet t; add chain inet t c { type filter hook output priority 0; }; add rule inet t c log group 8"); err != nil {
+	if out, err := nettest.Try(
+		ns, "nft",
+		"add table inet t; add chain inet t c { type filter hook output priority 0; }; add rule inet t c log group 8",
+	); err != nil {
 		nettest.Skip(t, "the kernel has no nflog: "+out)
 	}
-	nettest.Run(t, ns, "nft", `flush chain inet t c; add rule inet t c udp dport 53 log prefix "np/shop/web" group 7 drop; add rule inet t c ip6 daddr ::1 log prefix "six" group 7; add rule inet t c log group 8`)
+	nettest.Run(
+		t, ns, "nft",
+		`flush chain inet t c; add rule inet t c udp dport 53 log prefix "np/shop/web" group 7 drop; add rule inet t c ip6 daddr ::1 log prefix "six" group 7; add rule inet t c log group 8`,
+	)
 	nettest.Run(t, ns, "ip", "link", "set", "lo", "up")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

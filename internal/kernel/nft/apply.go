@@ -15,8 +15,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Apply makes the kernel hold the tables, in one transaction. Nothing is written when nothing differs. Of a shared table
-// the sets, chains and rules are made sure of and the elements that are named are added; everything else in it stays.
+// Apply makes the kernel hold the tables, in one transaction. Nothing is written when nothing differs. Of a shared
+// table the sets, chains and rules are made sure of and the elements that are named are added; everything else in it
+// stays.
 func (c *Conn) Apply(ctx context.Context, tables []state.Table) error {
 	if len(tables) == 0 {
 		return nil
@@ -61,9 +62,9 @@ func (c *Conn) remember(ws []*table) {
 	}
 }
 
-// addOnly is the usual case of an ADD: only shared tables are named, nobody has touched the ruleset since they were last
-// looked at, and so their elements are added unread. An element that is there already is no change to the kernel, unless it could
-// be another owner's (state.Set.Owned): then it is looked at.
+// addOnly is the usual case of an ADD: only shared tables are named, nobody has touched the ruleset since they were
+// last looked at, and so their elements are added unread. An element that is there already is no change to the kernel,
+// unless it could be another owner's (state.Set.Owned): then it is looked at.
 func (c *Conn) addOnly(tables []state.Table) (done bool, err error) {
 	if c.gen == 0 {
 		return false, nil
@@ -117,7 +118,8 @@ func (c *Conn) advance(gen uint32) {
 func (t *table) covers(in state.Table) bool {
 	for _, s := range in.Sets {
 		had, ok := t.Set(s.Name)
-		if !ok || had.Source.Key != s.Key || had.Source.Data != s.Data || had.Source.Interval != s.Interval || had.Source.Learns != s.Learns {
+		if !ok || had.Source.Key != s.Key || had.Source.Data != s.Data || had.Source.Interval != s.Interval ||
+			had.Source.Learns != s.Learns {
 			return false
 		}
 	}
@@ -132,8 +134,8 @@ func (t *table) covers(in state.Table) bool {
 	return true
 }
 
-// reconcile reads, plans the difference and commits it. It notes when it has placed everything: then all that is left to
-// do is to look whether somebody else has taken the same meanwhile.
+// reconcile reads, plans the difference and commits it. It notes when it has placed everything: then all that is left
+// to do is to look whether somebody else has taken the same meanwhile.
 func (c *Conn) reconcile(ws []*table, placed *bool) (stale bool, err error) {
 	gen, err := c.generation()
 	if err != nil {
@@ -189,7 +191,8 @@ func (c *Conn) finish(b *batch, ws []*table, gen, guard uint32) (stale bool, err
 	} else {
 		after, stale, err = c.change(b)
 		// The table went a moment ago, or somebody else added the same.
-		if guard == 0 && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EEXIST) && slices.ContainsFunc(ws, (*table).owns)) {
+		if guard == 0 &&
+			(errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EEXIST) && slices.ContainsFunc(ws, (*table).owns)) {
 			err = errors.Join(netlink.ErrInterrupted, err)
 		}
 	}

@@ -37,7 +37,10 @@ func (b *batch) putChain(t *table, c lang.Chain) {
 }
 
 func decodeChain(family byte, body []byte) lang.Chain {
-	c := lang.Chain{Name: netlink.String(netlink.Find(body, unix.NFTA_CHAIN_NAME)), Type: netlink.String(netlink.Find(body, unix.NFTA_CHAIN_TYPE))}
+	c := lang.Chain{
+		Name: netlink.String(netlink.Find(body, unix.NFTA_CHAIN_NAME)),
+		Type: netlink.String(netlink.Find(body, unix.NFTA_CHAIN_TYPE)),
+	}
 	hook := netlink.Find(body, unix.NFTA_CHAIN_HOOK)
 	if hook == nil {
 		return c

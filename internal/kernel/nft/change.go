@@ -14,8 +14,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// ErrUnfit is wrapped by the error about a change that the kernel refused because the table is not what its sender took it
-// for. Nothing of it was done; Apply puts the table right.
+// ErrUnfit is wrapped by the error about a change that the kernel refused because the table is not what its sender took
+// it for. Nothing of it was done; Apply puts the table right.
 var ErrUnfit = errors.New("the table is not as it was left")
 
 // change is a compiled state.TableChange.
@@ -67,7 +67,8 @@ func (c *Conn) Change(ctx context.Context, changes []state.TableChange) error {
 
 func compileChange(in state.TableChange) (change, error) {
 	one := change{given: in}
-	t, err := lang.CompilePart(state.Table{Family: in.Family, Name: in.Name, Sets: in.MakeSets, Chains: in.MakeChains}, true)
+	t, err := lang.CompilePart(state.Table{Family: in.Family, Name: in.Name, Sets: in.MakeSets, Chains: in.MakeChains},
+		true)
 	if err != nil {
 		return one, err
 	}
@@ -94,8 +95,8 @@ func compileChange(in state.TableChange) (change, error) {
 	return one, nil
 }
 
-// change writes one change. What is used is made before its users, and users go before what they use; id is the number of the
-// last set made in this transaction.
+// change writes one change. What is used is made before its users, and users go before what they use; id is the number
+// of the last set made in this transaction.
 func (b *batch) change(c change, id uint32) uint32 {
 	for _, s := range c.Sets {
 		id++

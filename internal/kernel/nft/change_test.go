@@ -30,7 +30,10 @@ func judged(peers, subjects string, chains ...string) state.Table {
 		},
 		Chains: []state.Chain{
 			{Name: "first", Rules: rules("ip saddr @peers accept\n counter drop  # np/shop/web")},
-			{Name: "ingress", Type: "filter", Hook: "forward", Policy: "accept", Rules: rules("ct state established,related accept\n oifname vmap @subjects")},
+			{
+				Name: "ingress", Type: "filter", Hook: "forward", Policy: "accept",
+				Rules: rules("ct state established,related accept\n oifname vmap @subjects"),
+			},
 		},
 	}
 	for _, c := range chains {
@@ -78,8 +81,11 @@ func TestChange(t *testing.T) {
 			return w
 		}()},
 		{"all goes", state.TableChange{
-			MakeChains:   []state.Chain{{Name: "ingress", Type: "filter", Hook: "forward", Policy: "accept", Rules: rules("accept")}},
-			DropElements: elementsOf(was, "subjects", `"p1"`, `"p2"`), DropChains: []string{"first"}, DropSets: []string{"subjects", "peers"},
+			MakeChains: []state.Chain{
+				{Name: "ingress", Type: "filter", Hook: "forward", Policy: "accept", Rules: rules("accept")},
+			},
+			DropElements: elementsOf(was, "subjects", `"p1"`, `"p2"`), DropChains: []string{"first"},
+			DropSets: []string{"subjects", "peers"},
 		}, state.Table{Family: "inet", Name: "weft-policy", Chains: []state.Chain{
 			{Name: "ingress", Type: "filter", Hook: "forward", Policy: "accept", Rules: rules("accept")},
 		}}},
@@ -112,7 +118,8 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// A change that does not fit changes nothing, and says so; what no table can have is refused before the kernel is asked.
+// A change that does not fit changes nothing, and says so; what no table can have is refused before the kernel is
+// asked.
 func TestChangeUnfit(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	c := dial(t, ns)
@@ -120,18 +127,23 @@ func TestChangeUnfit(t *testing.T) {
 	apply(t, c, was)
 	want := list(t, ns, was)
 	for name, bad := range map[string]state.TableChange{
-		"unknown element": {AddElements: elementsOf(was, "peers", "10.0.0.9"), DropElements: elementsOf(was, "peers", "10.0.0.7")},
-		"unknown set":     {AddElements: []state.Set{{Name: "other", Key: "ipv4_addr", Elements: elements("10.0.0.9")}}},
-		"unknown chain":   {AddElements: elementsOf(was, "subjects", `"p9" : goto nowhere`)},
-		"chain in use":    {DropChains: []string{"first"}},
+		"unknown element": {
+			AddElements: elementsOf(was, "peers", "10.0.0.9"), DropElements: elementsOf(was, "peers", "10.0.0.7"),
+		},
+		"unknown set":   {AddElements: []state.Set{{Name: "other", Key: "ipv4_addr", Elements: elements("10.0.0.9")}}},
+		"unknown chain": {AddElements: elementsOf(was, "subjects", `"p9" : goto nowhere`)},
+		"chain in use":  {DropChains: []string{"first"}},
 	} {
 		bad.Family, bad.Name = was.Family, was.Name
 		if err := c.Change(bounded(t), []state.TableChange{bad}); !errors.Is(err, ErrUnfit) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	broken := state.TableChange{Family: was.Family, Name: was.Name, MakeChains: []state.Chain{{Name: "x", Rules: rules("frobnicate")}}}
-	if err := c.Change(bounded(t), []state.TableChange{broken}); err == nil || errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), "frobnicate") {
+	broken := state.TableChange{
+		Family: was.Family, Name: was.Name, MakeChains: []state.Chain{{Name: "x", Rules: rules("frobnicate")}},
+	}
+	if err := c.Change(bounded(t), []state.TableChange{broken}); err == nil || errors.Is(err, ErrUnfit) ||
+		!strings.Contains(err.Error(), "frobnicate") {
 		t.Errorf("a rule that is not understood: %v", err)
 	}
 	if got := list(t, ns, was); got != want {
@@ -150,13 +162,16 @@ func TestChangeOfMany(t *testing.T) {
 		add[0].Elements = append(add[0].Elements, state.Element{Key: []string{fmt.Sprintf("10.1.%d.%d", i/250, i%250)}})
 	}
 	before := gen(t, ns)
-	if err := c.Change(bounded(t), []state.TableChange{{Family: was.Family, Name: was.Name, AddElements: add}}); err != nil {
+	if err := c.Change(bounded(t), []state.TableChange{
+		{Family: was.Family, Name: was.Name, AddElements: add},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if now := gen(t, ns); now != before+1 {
 		t.Errorf("%d transactions", now-before)
 	}
-	if out := nettest.Run(t, ns, "nft", "get element inet weft-policy peers { 10.1.39.249 }"); !strings.Contains(out, "10.1.39.249") {
+	if out := nettest.Run(t, ns, "nft", "get element inet weft-policy peers { 10.1.39.249 }"); !strings.Contains(out,
+		"10.1.39.249") {
 		t.Error(out)
 	}
 }
@@ -169,12 +184,15 @@ func TestCounts(t *testing.T) {
 		t.Errorf("no table: %v %v", got, err)
 	}
 	tbl := judged("", "")
-	tbl.Chains = append(tbl.Chains, state.Chain{Name: "out", Type: "filter", Hook: "output", Policy: "accept", Rules: rules("counter accept  # mine\n counter")})
+	tbl.Chains = append(tbl.Chains, state.Chain{
+		Name: "out", Type: "filter", Hook: "output", Policy: "accept", Rules: rules("counter accept  # mine\n counter"),
+	})
 	apply(t, c, tbl)
 	nettest.Run(t, ns, "ip", "link", "set", "lo", "up")
 	nettest.Run(t, ns, "ping", "-c2", "-i0.1", "-W1", "127.0.0.1")
 	got, err := c.Counts(bounded(t), "inet", "weft-policy")
-	if err != nil || len(got) != 2 || got[0] != (Count{Comment: "np/shop/web"}) || got[1].Comment != "mine" || got[1].Packets != 4 || got[1].Bytes != 4*84 {
+	if err != nil || len(got) != 2 || got[0] != (Count{Comment: "np/shop/web"}) || got[1].Comment != "mine" ||
+		got[1].Packets != 4 || got[1].Bytes != 4*84 {
 		t.Errorf("%+v %v", got, err)
 	}
 }

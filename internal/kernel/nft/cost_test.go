@@ -44,8 +44,8 @@ func TestAddIsUnread(t *testing.T) {
 	}
 }
 
-// TestReadIsShort: of tables that nobody has touched only the elements are asked for, and one that is not there is missed; after a stranger's
-// change everything is read.
+// TestReadIsShort: of tables that nobody has touched only the elements are asked for, and one that is not there is
+// missed; after a stranger's change everything is read.
 func TestReadIsShort(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	c := dial(t, ns)

@@ -65,7 +65,8 @@ func counterIn(exprs []byte) (packets, bytes uint64, ok bool) {
 			continue
 		}
 		data := netlink.Find(item, unix.NFTA_EXPR_DATA)
-		return netlink.BE64(netlink.Find(data, unix.NFTA_COUNTER_PACKETS)), netlink.BE64(netlink.Find(data, unix.NFTA_COUNTER_BYTES)), true
+		return netlink.BE64(netlink.Find(data, unix.NFTA_COUNTER_PACKETS)),
+			netlink.BE64(netlink.Find(data, unix.NFTA_COUNTER_BYTES)), true
 	}
 	return 0, 0, false
 }

@@ -60,7 +60,8 @@ func (d *delta) rebuilds() bool { return len(d.dropSets)+len(d.dropChains) > 0 }
 
 // addsOnly tells whether there is nothing to do but to add elements.
 func (d *delta) addsOnly() bool {
-	return !d.makeTable && !d.rebuilds() && len(d.makeSets)+len(d.makeChains)+len(d.dropElems)+len(d.dropRules)+len(d.makeRules) == 0
+	return !d.makeTable && !d.rebuilds() && len(d.makeSets)+len(d.makeChains)+len(d.dropElems)+len(d.dropRules)+
+		len(d.makeRules) == 0
 }
 
 // uses tells whether an expression needs a set or a chain that must go.
@@ -97,8 +98,8 @@ func (d *delta) compareSets(want, have *table) {
 	}
 }
 
-// compareElements walks both sorted lists at once. Comments are written, and compared only where nobody shares, or where they
-// say whose an element is now.
+// compareElements walks both sorted lists at once. Comments are written, and compared only where nobody shares, or
+// where they say whose an element is now.
 func (d *delta) compareElements(want, have lang.Set, shared bool) {
 	i, j := 0, 0
 	for i < len(want.Elements) || j < len(have.Elements) {

@@ -27,7 +27,8 @@ func (t *Taken) Error() string {
 	if t.Beside != nil {
 		beside = fmt.Sprintf(", who has %s", strings.Join(t.Beside, " . "))
 	}
-	return fmt.Sprintf("element %s of %s in table %s is taken by %q%s", strings.Join(t.Key, " . "), t.Set, t.Table, t.By, beside)
+	return fmt.Sprintf("element %s of %s in table %s is taken by %q%s", strings.Join(t.Key, " . "), t.Set, t.Table,
+		t.By, beside)
 }
 
 // rivals tells whether the elements of two sets of a table exclude each other.
@@ -56,8 +57,8 @@ func (t *table) owns() bool {
 	return slices.ContainsFunc(t.Sets, func(s lang.Set) bool { return s.Owned && len(s.Elements) > 0 })
 }
 
-// readRivals reads the elements that could exclude those which want adds: of all sets of their group but their own, where
-// the kernel itself refuses the same key twice. It notes in have which of these sets hold any.
+// readRivals reads the elements that could exclude those which want adds: of all sets of their group but their own,
+// where the kernel itself refuses the same key twice. It notes in have which of these sets hold any.
 func (c *Conn) readRivals(want, have *table) (*Taken, error) {
 	if have == nil || !want.contested() {
 		return nil, nil

@@ -13,7 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// ports is a shared table with two maps whose elements exclude each other; an entry is "proto port" or "addr proto port".
+// ports is a shared table with two maps whose elements exclude each other; an entry is "proto port" or "addr proto
+// port".
 func ports(owner string, entries ...string) state.Table {
 	t := state.Table{Family: "inet", Name: "weft_ports", Shared: true, Sets: []state.Set{
 		{Name: "p4", Key: "inet_proto . inet_service", Data: "ipv4_addr . inet_service", Exclusive: "p4"},
@@ -22,13 +23,15 @@ func ports(owner string, entries ...string) state.Table {
 	for _, e := range entries {
 		key := strings.Fields(e)
 		set := &t.Sets[len(key)-2]
-		set.Elements = append(set.Elements, state.Element{Key: key, Val: []string{"10.1.0." + owner, "80"}, Comment: "owner " + owner})
+		set.Elements = append(set.Elements, state.Element{
+			Key: key, Val: []string{"10.1.0." + owner, "80"}, Comment: "owner " + owner,
+		})
 	}
 	return t
 }
 
-// TestExclusive: whoever comes second is refused, by a connection that has read nothing and by one that has, and its undo
-// takes nothing of the first one's.
+// TestExclusive: whoever comes second is refused, by a connection that has read nothing and by one that has, and its
+// undo takes nothing of the first one's.
 func TestExclusive(t *testing.T) {
 	for _, c := range []struct {
 		first, second string
@@ -85,8 +88,8 @@ func TestExclusive(t *testing.T) {
 	}
 }
 
-// TestExclusiveIsUnread: ports of all addresses are added by one transaction and no reading, as long as nobody has one of a
-// single address.
+// TestExclusiveIsUnread: ports of all addresses are added by one transaction and no reading, as long as nobody has one
+// of a single address.
 func TestExclusiveIsUnread(t *testing.T) {
 	c := dial(t, nettest.NS(t, "n"))
 	apply(t, c, ports("1", "tcp 1"))
@@ -109,8 +112,8 @@ func TestExclusiveIsUnread(t *testing.T) {
 	}
 }
 
-// TestExclusiveAtOnce: of many who want the same port, some of all addresses and some of one, exactly one owner or kind of
-// owners gets it.
+// TestExclusiveAtOnce: of many who want the same port, some of all addresses and some of one, exactly one owner or kind
+// of owners gets it.
 func TestExclusiveAtOnce(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	ctx := bounded(t)

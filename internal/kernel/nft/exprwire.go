@@ -29,7 +29,8 @@ type slot struct {
 	judge  **lang.Verdict
 }
 
-// slots lists the attributes of an expression (linux/netfilter/nf_tables.h); ok is false for one that weft never writes.
+// slots lists the attributes of an expression (linux/netfilter/nf_tables.h); ok is false for one that weft never
+// writes.
 func slots(e *lang.Expr) (list []slot, ok bool) {
 	switch e.Name {
 	case "meta":
@@ -65,7 +66,9 @@ func slots(e *lang.Expr) (list []slot, ok bool) {
 			{attr: 6},
 		}, true
 	case "lookup":
-		return []slot{{attr: 1, str: &e.Set}, {attr: 2, reg: &e.Sreg}, {attr: 3, reg: &e.Dreg}, {attr: 4}, {attr: 5, num: &e.Flags}}, true
+		return []slot{
+			{attr: 1, str: &e.Set}, {attr: 2, reg: &e.Sreg}, {attr: 3, reg: &e.Dreg}, {attr: 4}, {attr: 5, num: &e.Flags},
+		}, true
 	case "immediate":
 		return []slot{{attr: 1, reg: &e.Dreg}, {attr: 2, data: &e.Data, judge: &e.Verdict}}, true
 	case "nat":
@@ -96,10 +99,15 @@ func moreSlots(e *lang.Expr) (list []slot, ok bool) {
 	case "fwd":
 		return []slot{{attr: 1, reg: &e.Sreg}, {attr: 2}, {attr: 3}}, true
 	case "log":
-		return []slot{{attr: 1, short: &e.Group}, {attr: 2, str: &e.Prefix}, {attr: 3, num: &e.Size}, {attr: 4}, {attr: 5}}, true
+		return []slot{
+			{attr: 1, short: &e.Group}, {attr: 2, str: &e.Prefix}, {attr: 3, num: &e.Size}, {attr: 4}, {attr: 5},
+		}, true
 	case "limit":
 		// Of packets (type 0), up to the rate (flags 0) or over it.
-		return []slot{{attr: 1, long: &e.Rate}, {attr: 2, long: &e.Per}, {attr: 3, num: &e.Burst}, {attr: 4, num: &e.Key}, {attr: 5, num: &e.Flags}}, true
+		return []slot{
+			{attr: 1, long: &e.Rate}, {attr: 2, long: &e.Per}, {attr: 3, num: &e.Burst}, {attr: 4, num: &e.Key},
+			{attr: 5, num: &e.Flags},
+		}, true
 	case "dynset":
 		return []slot{
 			{attr: 1, str: &e.Set},

@@ -20,8 +20,8 @@ type Drop struct {
 // String is the chain as nft names it.
 func (d Drop) String() string { return d.Family + " " + d.Table + " " + d.Chain }
 
-// Drops finds these chains. While nobody has touched the ruleset since they were last looked for, only its generation is
-// asked for.
+// Drops finds these chains. While nobody has touched the ruleset since they were last looked for, only its generation
+// is asked for.
 func (c *Conn) Drops(ctx context.Context) ([]Drop, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,7 +83,8 @@ func (c *Conn) endsInDrop(d Drop) (drops bool, err error) {
 	b.String(unix.NFTA_RULE_TABLE, d.Table)
 	b.String(unix.NFTA_RULE_CHAIN, d.Chain)
 	err = c.dump(b, func(_ byte, body []byte) {
-		of := netlink.String(netlink.Find(body, unix.NFTA_RULE_TABLE)) == d.Table && netlink.String(netlink.Find(body, unix.NFTA_RULE_CHAIN)) == d.Chain
+		of := netlink.String(netlink.Find(body, unix.NFTA_RULE_TABLE)) == d.Table &&
+			netlink.String(netlink.Find(body, unix.NFTA_RULE_CHAIN)) == d.Chain
 		drops = drops || of && alwaysDrops(netlink.Find(body, unix.NFTA_RULE_EXPRESSIONS))
 	})
 	if errors.Is(err, unix.ENOENT) {

@@ -60,8 +60,16 @@ func TestSharedElements(t *testing.T) {
 	c := dial(t, ns)
 	part := func(addr string) []state.Table {
 		return []state.Table{{Family: "inet", Name: "weft_x", Shared: true, Sets: []state.Set{
-			{Name: "bridges", Key: "ifname", Elements: []state.Element{{Key: []string{`"br0"`}, Comment: state.SharedComment, Shared: true}}},
-			{Name: "pods", Key: "ipv4_addr", Elements: []state.Element{{Key: []string{addr}, Comment: "weft:net/" + addr + "/eth0"}}},
+			{
+				Name: "bridges", Key: "ifname", Elements: []state.Element{
+					{Key: []string{`"br0"`}, Comment: state.SharedComment, Shared: true},
+				},
+			},
+			{
+				Name: "pods", Key: "ipv4_addr", Elements: []state.Element{
+					{Key: []string{addr}, Comment: "weft:net/" + addr + "/eth0"},
+				},
+			},
 		}}}
 	}
 	list := func() string {

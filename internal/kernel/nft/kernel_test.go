@@ -138,7 +138,8 @@ func TestForeign(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	const theirs = "table ip nat { set s { type ipv4_addr; elements = { 1.1.1.1 }; }; chain c { type nat hook postrouting priority 100; ip saddr @s masquerade; }; }"
 	nettest.Run(t, ns, "nft", theirs)
-	nettest.Run(t, ns, "nft", "add table inet other { chain input { type filter hook input priority 0; counter accept; }; }")
+	nettest.Run(t, ns, "nft",
+		"add table inet other { chain input { type filter hook input priority 0; counter accept; }; }")
 	foreign := nettest.Run(t, ns, "nft", "-a", "list", "ruleset")
 	c := dial(t, ns)
 	mine, other := masq("10.1.0.2"), masq("10.1.0.7")
@@ -203,7 +204,10 @@ func TestValueChanges(t *testing.T) {
 	c := dial(t, ns)
 	with := func(val string) []state.Table {
 		return []state.Table{{Family: "inet", Name: "weft", Shared: true, Sets: []state.Set{
-			{Name: "m", Key: "ipv4_addr . inet_service", Data: "ipv4_addr . inet_service", Elements: elements("10.0.0.1 . 80 : " + val)},
+			{
+				Name: "m", Key: "ipv4_addr . inet_service", Data: "ipv4_addr . inet_service",
+				Elements: elements("10.0.0.1 . 80 : " + val),
+			},
 		}}}
 	}
 	for _, val := range []string{"10.1.0.2 . 8080", "10.1.0.3 . 8080", "10.1.0.3 . 8081"} {
@@ -230,7 +234,8 @@ func TestRefused(t *testing.T) {
 	}
 	tbl.Sets[0].Elements = nil
 	tbl.Sets[1].Elements = elements("10.0.0.0/8", "10.1.0.0/16")
-	if err = c.Apply(bounded(t), []state.Table{tbl}); err == nil || !strings.Contains(err.Error(), "make elements of nets") {
+	if err = c.Apply(bounded(t), []state.Table{tbl}); err == nil ||
+		!strings.Contains(err.Error(), "make elements of nets") {
 		t.Errorf("overlapping ranges: %v", err)
 	}
 	if now := gen(t, ns); now != before {

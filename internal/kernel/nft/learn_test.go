@@ -17,26 +17,31 @@ import (
 // learning is a table whose rules remember who has spoken with whom.
 func learning() state.Table {
 	const flow = "inet_proto . ipv4_addr . inet_service . ipv4_addr . inet_service"
-	const there, back = "meta l4proto . ip saddr . th sport . ip daddr . th dport", "meta l4proto . ip daddr . th dport . ip saddr . th sport"
+	const there, back = "meta l4proto . ip saddr . th sport . ip daddr . th dport",
+		"meta l4proto . ip daddr . th dport . ip saddr . th sport"
 	return state.Table{
 		Family: "inet", Name: "weft",
-		Sets: []state.Set{{Name: "known", Key: flow, Learns: 1024}, {Name: "pieces", Key: "ipv4_addr . inet_service", Learns: 16}},
+		Sets: []state.Set{
+			{Name: "known", Key: flow, Learns: 1024}, {Name: "pieces", Key: "ipv4_addr . inet_service", Learns: 16},
+		},
 		Chains: []state.Chain{
 			{Name: "out", Type: "filter", Hook: "output", Rules: ruled(
-				"tcp flags fin,rst "+there+" @known delete @known { "+there+" }", "meta l4proto tcp update @known { "+there+" timeout 1d2h }",
+				"tcp flags fin,rst "+there+" @known delete @known { "+there+" }",
+				"meta l4proto tcp update @known { "+there+" timeout 1d2h }",
 				"ip frag-off & 16383 == 8192 update @pieces { ip saddr . ip id timeout 30s }",
 				"icmp type 8 update @known { meta l4proto . ip saddr . icmp id . ip daddr . icmp id timeout 30s }",
 			)},
 			{Name: "in", Type: "filter", Hook: "input", Policy: "drop", Rules: ruled(
-				back+" @known accept", "icmp type 8 accept", "icmp type 0 meta l4proto . ip daddr . icmp id . ip saddr . icmp id @known accept",
+				back+" @known accept", "icmp type 8 accept",
+				"icmp type 0 meta l4proto . ip daddr . icmp id . ip saddr . icmp id @known accept",
 				"icmp type 3 @th,64,8 69 @th,136,8 . @th,160,32 . @th,224,16 . @th,192,32 . @th,240,16 @known accept",
 			)},
 		},
 	}
 }
 
-// TestLearn: what rules have added to a set is nobody's difference, stays when the table is applied again, and is read and taken out by
-// its key.
+// TestLearn: what rules have added to a set is nobody's difference, stays when the table is applied again, and is read
+// and taken out by its key.
 func TestLearn(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	nettest.Run(t, ns, "ip", "link", "set", "lo", "up")
@@ -48,7 +53,8 @@ func TestLearn(t *testing.T) {
 	if now := gen(t, ns); now != before {
 		t.Error("a second Apply wrote something")
 	}
-	if d, err := c.Read(bounded(t), []state.Table{learning()}); err != nil || len(lang.Diff([]state.Table{learning()}, d)) > 0 {
+	if d, err := c.Read(bounded(t), []state.Table{learning()}); err != nil ||
+		len(lang.Diff([]state.Table{learning()}, d)) > 0 {
 		t.Errorf("differs: %v %v", lang.Diff([]state.Table{learning()}, d), err)
 	}
 	learnt, err := c.Learnt(bounded(t), "inet", "weft", learning().Sets[0])
@@ -98,7 +104,9 @@ func TestLearnBad(t *testing.T) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
-	for _, s := range []state.Set{{Name: "s", Key: "ipv4_addr", Learns: -1}, {Name: "s", Key: "ipv4_addr", Learns: 1, Interval: true}} {
+	for _, s := range []state.Set{
+		{Name: "s", Key: "ipv4_addr", Learns: -1}, {Name: "s", Key: "ipv4_addr", Learns: 1, Interval: true},
+	} {
 		if _, err := lang.Text(state.Table{Family: "inet", Name: "weft", Sets: []state.Set{s}}); err == nil {
 			t.Errorf("%+v is taken", s)
 		}

@@ -11,9 +11,11 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestMaskedConcatenation: a part of a concatenation behind the first may have a mask, and the kernel holds what the plan says.
+// TestMaskedConcatenation: a part of a concatenation behind the first may have a mask, and the kernel holds what the
+// plan says.
 func TestMaskedConcatenation(t *testing.T) {
-	const four, six = "ip saddr . @th,336,32 & 255.255.255.0 @pairs4 accept", "ip6 saddr . @th,304,128 & ffff:ffff:ffff:: @pairs6 accept"
+	const four, six = "ip saddr . @th,336,32 & 255.255.255.0 @pairs4 accept",
+		"ip6 saddr . @th,304,128 & ffff:ffff:ffff:: @pairs6 accept"
 	table := state.Table{
 		Family: "inet", Name: "weft-masked",
 		Sets: []state.Set{
@@ -21,7 +23,8 @@ func TestMaskedConcatenation(t *testing.T) {
 			{Name: "pairs6", Key: "ipv6_addr . ipv6_addr", Elements: []state.Element{{Key: []string{"fd00::1", "fd00:1:2::"}}}},
 		},
 		Chains: []state.Chain{{Name: "input", Type: "filter", Hook: "input", Policy: "accept", Rules: []state.NftRule{
-			{Text: four}, {Text: six}, {Text: "@th,96,8 != 0 accept"}, {Text: "@th,104,16 != 1 accept"}, {Text: "icmpv6 type 133-137 ip6 hoplimit != 255 counter drop"},
+			{Text: four}, {Text: six}, {Text: "@th,96,8 != 0 accept"}, {Text: "@th,104,16 != 1 accept"},
+			{Text: "icmpv6 type 133-137 ip6 hoplimit != 255 counter drop"},
 		}}},
 	}
 	text, err := lang.Text(table)
@@ -36,7 +39,9 @@ func TestMaskedConcatenation(t *testing.T) {
 	if now := gen(t, ns); now != before {
 		t.Errorf("a second Apply wrote something:\n%s", list(t, ns, table))
 	}
-	for _, bad := range []string{"ip saddr & 255.0.0.0 . @th,336,32 @pairs4 accept", "ip saddr . @th,336,32 & 1 @pairs4 accept"} {
+	for _, bad := range []string{
+		"ip saddr & 255.0.0.0 . @th,336,32 @pairs4 accept", "ip saddr . @th,336,32 & 1 @pairs4 accept",
+	} {
 		table.Chains[0].Rules = []state.NftRule{{Text: bad}}
 		if _, err := lang.Text(table); err == nil {
 			t.Errorf("%q is taken", bad)

@@ -73,7 +73,9 @@ func gen(t *testing.T, ns *netns.NS) uint32 {
 
 // TestGolden: the text of a plan, the file, and what nft says after Apply by netlink are one and the same.
 func TestGolden(t *testing.T) {
-	for name, tbl := range map[string]state.Table{"masq": masq("10.1.0.2", "10.1.0.3"), "all": everything(), "ip": plainIP(), "filter": filter(), "arp": arpTable()} {
+	for name, tbl := range map[string]state.Table{
+		"masq": masq("10.1.0.2", "10.1.0.3"), "all": everything(), "ip": plainIP(), "filter": filter(), "arp": arpTable(),
+	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := lang.Text(tbl)
 			if err != nil {
@@ -173,7 +175,8 @@ func TestCompileErrors(t *testing.T) {
 	}
 }
 
-// Elements that keep count and rules that mark packets are read back as they were written; a count that changes is made anew.
+// Elements that keep count and rules that mark packets are read back as they were written; a count that changes is made
+// anew.
 func TestKeeping(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	c := dial(t, ns)
@@ -192,7 +195,9 @@ func TestKeeping(t *testing.T) {
 		t.Errorf("Read differs from what was applied: %v", d)
 	}
 	out := list(t, ns, tbl)
-	for _, want := range []string{`"eth0" limit rate over 100/second burst 7 packets comment "a"`, "ip dscp set ef", "ip6 dscp set ef"} {
+	for _, want := range []string{
+		`"eth0" limit rate over 100/second burst 7 packets comment "a"`, "ip dscp set ef", "ip6 dscp set ef",
+	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%s is missing in\n%s", want, out)
 		}
@@ -206,7 +211,8 @@ func TestKeeping(t *testing.T) {
 		t.Errorf("the limit is not changed:\n%s", out)
 	}
 	for text, want := range map[string]string{
-		"counter": "an element keeps a limit or a ct count", "limit rate over 1/second drop": "one statement is enough", "ct count over x": "want a number of connections",
+		"counter": "an element keeps a limit or a ct count", "limit rate over 1/second drop": "one statement is enough",
+		"ct count over x": "want a number of connections",
 	} {
 		bad := keepers()
 		bad.Sets[0].Elements[0].Keeps = text

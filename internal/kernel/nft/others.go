@@ -35,7 +35,8 @@ func (c *Conn) Places(ctx context.Context) ([]Place, error) {
 		out = nil
 		return false, c.dump(c.question(unix.NFT_MSG_GETCHAIN, 0, "list chains"), func(family byte, body []byte) {
 			out = append(out, Place{
-				lang.FamilyName(family), netlink.String(netlink.Find(body, unix.NFTA_CHAIN_TABLE)), netlink.String(netlink.Find(body, unix.NFTA_CHAIN_NAME)),
+				lang.FamilyName(family), netlink.String(netlink.Find(body, unix.NFTA_CHAIN_TABLE)),
+				netlink.String(netlink.Find(body, unix.NFTA_CHAIN_NAME)),
 			})
 		})
 	})
@@ -57,7 +58,8 @@ func (c *Conn) RulesOf(ctx context.Context, p Place) ([]OtherRule, error) {
 		b.String(unix.NFTA_RULE_TABLE, p.Table)
 		b.String(unix.NFTA_RULE_CHAIN, p.Chain)
 		err := c.dump(b, func(_ byte, body []byte) {
-			if netlink.String(netlink.Find(body, unix.NFTA_RULE_TABLE)) != p.Table || netlink.String(netlink.Find(body, unix.NFTA_RULE_CHAIN)) != p.Chain {
+			if netlink.String(netlink.Find(body, unix.NFTA_RULE_TABLE)) != p.Table ||
+				netlink.String(netlink.Find(body, unix.NFTA_RULE_CHAIN)) != p.Chain {
 				return
 			}
 			r := decodeRule(family, body)
@@ -71,8 +73,8 @@ func (c *Conn) RulesOf(ctx context.Context, p Place) ([]OtherRule, error) {
 	return out, err
 }
 
-// Take deletes rules and then chains, with all that is in them, as one transaction. What is gone already, or is still led to by
-// other rules, makes the kernel refuse all of it; the error wraps the kernel's number.
+// Take deletes rules and then chains, with all that is in them, as one transaction. What is gone already, or is still
+// led to by other rules, makes the kernel refuse all of it; the error wraps the kernel's number.
 func (c *Conn) Take(ctx context.Context, rules []OtherRule, chains []Place) error {
 	if err := ctx.Err(); err != nil || len(rules)+len(chains) == 0 {
 		return err

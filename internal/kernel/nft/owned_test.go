@@ -19,13 +19,15 @@ func links(owner string, names ...string) state.Table {
 	}}
 	for _, name := range names {
 		t.Sets[0].Elements = append(t.Sets[0].Elements, state.Element{Key: []string{name}, Comment: "owner " + owner})
-		t.Sets[1].Elements = append(t.Sets[1].Elements, state.Element{Key: []string{name}, Val: []string{"0x" + owner}, Comment: "owner " + owner})
+		t.Sets[1].Elements = append(t.Sets[1].Elements, state.Element{
+			Key: []string{name}, Val: []string{"0x" + owner}, Comment: "owner " + owner,
+		})
 	}
 	return t
 }
 
-// TestOwned: what a second owner applies is its own, whether its connection has read anything or not, and what the first one
-// takes away late is not that.
+// TestOwned: what a second owner applies is its own, whether its connection has read anything or not, and what the
+// first one takes away late is not that.
 func TestOwned(t *testing.T) {
 	for _, fresh := range []bool{false, true} {
 		t.Run(fmt.Sprintf("fresh %t", fresh), func(t *testing.T) {
@@ -42,7 +44,8 @@ func TestOwned(t *testing.T) {
 					t.Fatal(err)
 				}
 				out := nettest.Run(t, ns, "nft", "list", "table", "inet", "weft_links")
-				if strings.Contains(out, "owner 1") || strings.Count(out, `"owner 2"`) != 2 || !strings.Contains(out, "0x00000002") {
+				if strings.Contains(out, "owner 1") || strings.Count(out, `"owner 2"`) != 2 ||
+					!strings.Contains(out, "0x00000002") {
 					t.Errorf("after the first one has gone:\n%s", out)
 				}
 			}
@@ -64,8 +67,8 @@ func TestOwned(t *testing.T) {
 	}
 }
 
-// TestOwnedUnread: an element that is another owner's already is no reason to leave it there, though nobody has read the set and the
-// kernel would take the same key for the same.
+// TestOwnedUnread: an element that is another owner's already is no reason to leave it there, though nobody has read
+// the set and the kernel would take the same key for the same.
 func TestOwnedUnread(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	c := dial(t, ns)

@@ -51,8 +51,8 @@ func (c *Conn) Read(ctx context.Context, want []state.Table) ([]state.Table, err
 	return out, err
 }
 
-// readUnchanged is the usual case of a CHECK: only shared tables are named, and nobody has touched the ruleset since their structure was last
-// known to be whole. Then only the elements are asked for.
+// readUnchanged is the usual case of a CHECK: only shared tables are named, and nobody has touched the ruleset since
+// their structure was last known to be whole. Then only the elements are asked for.
 func (c *Conn) readUnchanged(want []state.Table) (out []state.Table, done bool, err error) {
 	if c.gen == 0 {
 		return nil, false, nil

@@ -66,8 +66,8 @@ func (c *Conn) Remove(ctx context.Context, tables []state.Table) error {
 	return nil
 }
 
-// removeAll commits deletions, each of one message. When some are refused because the thing is not there, the others are
-// tried again without them: the kernel tells of all refusals at once.
+// removeAll commits deletions, each of one message. When some are refused because the thing is not there, the others
+// are tried again without them: the kernel tells of all refusals at once.
 func (c *Conn) removeAll(steps []func(*batch)) error {
 	for range attempts {
 		if len(steps) == 0 {

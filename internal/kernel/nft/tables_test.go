@@ -65,12 +65,27 @@ func everything() state.Table {
 	return state.Table{
 		Family: "inet", Name: "weft-all",
 		Sets: []state.Set{
-			{Name: "pair", Key: "ipv4_addr . ipv4_addr", Interval: true, Elements: elements("10.0.0.0/8 . 1.1.1.1", "10.9.0.1-10.9.0.7 . 0.0.0.0/0")},
+			{
+				Name: "pair", Key: "ipv4_addr . ipv4_addr", Interval: true,
+				Elements: elements("10.0.0.0/8 . 1.1.1.1", "10.9.0.1-10.9.0.7 . 0.0.0.0/0"),
+			},
 			{Name: "ports", Key: "inet_service", Interval: true, Elements: elements("1-5", "443", "60000-65535")},
-			{Name: "nets", Key: "ipv4_addr", Interval: true, Elements: elements("10.0.0.0/8", "11.0.0.0/8", "192.168.1.7", "192.168.2.1-192.168.2.9", "255.0.0.0/8")},
-			{Name: "to", Key: "ipv4_addr . inet_service", Data: "ipv4_addr . inet_service", Elements: elements("10.0.0.1 . 80 : 10.1.0.2 . 8080")},
-			{Name: "tp", Key: "inet_proto . ipv4_addr . inet_service", Data: "ipv4_addr . inet_service", Elements: elements("tcp . 10.0.0.1 . 80 : 10.1.0.2 . 8080", "udp . 10.0.0.1 . 53 : 10.1.0.3 . 53")},
-			{Name: "judge", Key: "ipv4_addr", Data: "verdict", Elements: elements("1.1.1.1 : accept", "1.1.1.2 : jump x", "1.1.1.3 : drop")},
+			{
+				Name: "nets", Key: "ipv4_addr", Interval: true,
+				Elements: elements("10.0.0.0/8", "11.0.0.0/8", "192.168.1.7", "192.168.2.1-192.168.2.9", "255.0.0.0/8"),
+			},
+			{
+				Name: "to", Key: "ipv4_addr . inet_service", Data: "ipv4_addr . inet_service",
+				Elements: elements("10.0.0.1 . 80 : 10.1.0.2 . 8080"),
+			},
+			{
+				Name: "tp", Key: "inet_proto . ipv4_addr . inet_service", Data: "ipv4_addr . inet_service",
+				Elements: elements("tcp . 10.0.0.1 . 80 : 10.1.0.2 . 8080", "udp . 10.0.0.1 . 53 : 10.1.0.3 . 53"),
+			},
+			{
+				Name: "judge", Key: "ipv4_addr", Data: "verdict",
+				Elements: elements("1.1.1.1 : accept", "1.1.1.2 : jump x", "1.1.1.3 : drop"),
+			},
 			{Name: "marks", Key: "mark", Elements: elements("0x00000001", "0x0000ff00")},
 			{Name: "links", Key: "ifname", Elements: elements(`"eth0"`)},
 			{Name: "six", Key: "ipv6_addr", Elements: elements("2001:db8::1", "2001:db8::2")},

@@ -26,11 +26,20 @@ func TestMasquerade(t *testing.T) {
 		ns  *netns.NS
 		cmd string
 	}{
-		{node, "ip addr add 10.1.0.1/24 dev p; ip addr add 192.0.2.1/24 dev w; ip link set p up; ip link set w up; ip link set lo up"},
+		{
+			node,
+			"ip addr add 10.1.0.1/24 dev p; ip addr add 192.0.2.1/24 dev w; ip link set p up; ip link set w up; ip link set lo up",
+		},
 		{node, "ip addr add fd00:1::1/64 dev p nodad; ip addr add fd00:2::1/64 dev w nodad"},
 		{node, "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding"},
-		{pod, "ip addr add 10.1.0.2/24 dev eth0; ip addr add fd00:1::2/64 dev eth0 nodad; ip link set eth0 up; ip route add default via 10.1.0.1; ip route add default via fd00:1::1"},
-		{world, "ip addr add 192.0.2.9/24 dev eth1; ip addr add 203.0.113.9/32 dev eth1; ip addr add fd00:2::9/64 dev eth1 nodad; ip link set eth1 up; ip route add 10.1.0.0/24 via 192.0.2.1; ip route add fd00:1::/64 via fd00:2::1"},
+		{
+			pod,
+			"ip addr add 10.1.0.2/24 dev eth0; ip addr add fd00:1::2/64 dev eth0 nodad; ip link set eth0 up; ip route add default via 10.1.0.1; ip route add default via fd00:1::1",
+		},
+		{
+			world,
+			"ip addr add 192.0.2.9/24 dev eth1; ip addr add 203.0.113.9/32 dev eth1; ip addr add fd00:2::9/64 dev eth1 nodad; ip link set eth1 up; ip route add 10.1.0.0/24 via 192.0.2.1; ip route add fd00:1::/64 via fd00:2::1",
+		},
 		{node, "ip route add 203.0.113.9 via 192.0.2.9"},
 	} {
 		nettest.Run(t, c.ns, "sh", "-ec", c.cmd)
@@ -136,7 +145,9 @@ func TestMany(t *testing.T) {
 		tbl.Sets[0].Elements = append(tbl.Sets[0].Elements, e)
 	}
 	for i := range 500 {
-		tbl.Sets[1].Elements = append(tbl.Sets[1].Elements, state.Element{Key: []string{fmt.Sprintf("10.%d.%d.0/25", i>>8, i&255)}})
+		tbl.Sets[1].Elements = append(tbl.Sets[1].Elements, state.Element{
+			Key: []string{fmt.Sprintf("10.%d.%d.0/25", i>>8, i&255)},
+		})
 	}
 	begin := time.Now()
 	apply(t, c, tbl)

@@ -55,8 +55,8 @@ func (c *Namespace) answerDevice(ctx context.Context, d state.Device) (state.Ans
 	return c.describeDevice(ctx, a, name)
 }
 
-// linkByMAC finds the link of an address. Several can have one (a VLAN has its parent's): hardware goes before what is made
-// upon it, then the older one.
+// linkByMAC finds the link of an address. Several can have one (a VLAN has its parent's): hardware goes before what is
+// made upon it, then the older one.
 func (c *Namespace) linkByMAC(ctx context.Context, mac state.MAC) (found link.Found, ok bool, err error) {
 	links, err := c.Reader.Links(ctx, 0)
 	for _, index := range slices.Sorted(maps.Keys(links)) {
@@ -101,8 +101,8 @@ func driver(dir string) (string, error) {
 	return filepath.Base(target), err
 }
 
-// netDevice is the first network device of a device: its own, or that of the virtio device upon it. It is empty when there is
-// none in the namespace that sysfs was mounted in.
+// netDevice is the first network device of a device: its own, or that of the virtio device upon it. It is empty when
+// there is none in the namespace that sysfs was mounted in.
 func netDevice(dir string) (string, error) {
 	below, err := filepath.Glob(filepath.Join(dir, "virtio*"))
 	if err != nil {

@@ -44,8 +44,8 @@ func (c filters) dropped(ctx context.Context, family string) (state.Answer, erro
 	return out, nil
 }
 
-// legacyDropped looks for the same in the tables that nft does not know of. Where they are and no program can read them,
-// the answer says so.
+// legacyDropped looks for the same in the tables that nft does not know of. Where they are and no program can read
+// them, the answer says so.
 func (c filters) legacyDropped(ctx context.Context, v6 bool) (state.Answer, error) {
 	older, err := c.LegacyTables(v6)
 	if err != nil || !slices.Contains(older, "filter") {

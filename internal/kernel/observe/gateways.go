@@ -13,8 +13,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// A gateway has three seconds to answer, which is looked for every few milliseconds: for a link that has just come up the kernel
-// first makes sure that its own address is nobody else's. It is asked for anew now and then, since the kernel gives up.
+// A gateway has three seconds to answer, which is looked for every few milliseconds: for a link that has just come up
+// the kernel first makes sure that its own address is nobody else's. It is asked for anew now and then, since the
+// kernel gives up.
 const (
 	gatewayTries = 300
 	gatewayAsks  = 25

@@ -37,8 +37,8 @@ func (s Spaces) namespace(name state.SpaceName) *Namespace {
 	return s.Host
 }
 
-// Answer answers a planner's queries; the links that are asked for by name in one question per namespace. A space without
-// namespace answers that nothing is found.
+// Answer answers a planner's queries; the links that are asked for by name in one question per namespace. A space
+// without namespace answers that nothing is found.
 func (s Spaces) Answer(ctx context.Context, queries []state.Query) (state.Answers, error) {
 	out := make(state.Answers, len(queries))
 	for _, name := range []state.SpaceName{state.Host, state.Pod} {
@@ -193,7 +193,8 @@ func (c *Namespace) answerDefault(ctx context.Context, v6 bool, except int) (sta
 	}
 	best := link.FoundRoute{}
 	for _, r := range routes {
-		if r.Dst.Bits() == 0 && r.Type == unix.RTN_UNICAST && r.Index != 0 && r.Index != except && (best.Index == 0 || r.Metric < best.Metric) {
+		if r.Dst.Bits() == 0 && r.Type == unix.RTN_UNICAST && r.Index != 0 && r.Index != except &&
+			(best.Index == 0 || r.Metric < best.Metric) {
 			best = r
 		}
 	}

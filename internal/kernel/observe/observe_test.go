@@ -66,7 +66,8 @@ func TestAnswers(t *testing.T) {
 	if a := ask(state.Query{Space: state.Host, Link: "dead0"}); a.Found {
 		t.Errorf("a link that waits to be deleted: %+v", a)
 	}
-	if a := ask(state.Query{Space: state.Pod, OtherEnd: "pod0"}); !a.Found || a.Link.Name != "host0" || a.Link.Master != "br0" {
+	if a := ask(state.Query{Space: state.Pod, OtherEnd: "pod0"}); !a.Found || a.Link.Name != "host0" ||
+		a.Link.Master != "br0" {
 		t.Errorf("the other end of pod0: %+v", a.Link)
 	}
 	if a := ask(state.Query{Space: state.Host, LinkOf: netip.MustParseAddr("10.0.0.1")}); a.Link.Name != "br0" {
@@ -95,7 +96,8 @@ func TestNamespaceGone(t *testing.T) {
 	}
 }
 
-// TestLeastMetricIsDefault: of several default routes that of the least metric counts, without the link that is left out.
+// TestLeastMetricIsDefault: of several default routes that of the least metric counts, without the link that is left
+// out.
 func TestLeastMetricIsDefault(t *testing.T) {
 	ns := nettest.NS(t, "host")
 	for name, metric := range map[string]string{"a0": "20", "b0": "10", "c0": "30"} {

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// answerOtherEnd looks for a veth's other end in the other namespace. Its index alone says little: the two must know each
-// other.
+// answerOtherEnd looks for a veth's other end in the other namespace. Its index alone says little: the two must know
+// each other.
 func (s Spaces) answerOtherEnd(ctx context.Context, q state.Query, links map[string]link.Found) (state.Answer, error) {
 	other := s.Host
 	if q.Space == state.Host {

@@ -23,8 +23,8 @@ type Reader struct {
 // New makes a reader of the socket's namespace.
 func New(sock *rtnl.Socket) *Reader { return &Reader{sock: sock} }
 
-// whole lets a question about everything be answered while things come and go: on a node with hundreds of pods they always
-// do. Who asks for everything looks again later. A question about one link must be answered exactly.
+// whole lets a question about everything be answered while things come and go: on a node with hundreds of pods they
+// always do. Who asks for everything looks again later. A question about one link must be answered exactly.
 func whole(m *rtnl.Message, index int) *rtnl.Message {
 	m.Loose = index == 0
 	return m
@@ -93,8 +93,8 @@ func (r *Reader) Groups(ctx context.Context, index int) ([]netip.Addr, error) {
 	return out, err
 }
 
-// Routes reads the routes of a family, of one link unless index is 0, and of one table unless that is 0. One over several
-// links is told as one of each.
+// Routes reads the routes of a family, of one link unless index is 0, and of one table unless that is 0. One over
+// several links is told as one of each.
 func (r *Reader) Routes(ctx context.Context, family uint8, index int, table uint32) ([]link.FoundRoute, error) {
 	var out []link.FoundRoute
 	err := r.sock.Dump(ctx, whole(link.ListRoutes(family, index, table), index), func(body []byte) {
@@ -122,9 +122,11 @@ func (r *Reader) RoutesOf(ctx context.Context, family, protocol uint8) ([]link.F
 	return out, err
 }
 
-// BestRoutes asks for the best route to the first address of each destination; tell gets the answer to each that has one, ok
-// is false for an answer that is none.
-func (r *Reader) BestRoutes(ctx context.Context, dsts []netip.Prefix, tell func(i int, f link.FoundRoute, ok bool)) error {
+// BestRoutes asks for the best route to the first address of each destination; tell gets the answer to each that has
+// one, ok is false for an answer that is none.
+func (r *Reader) BestRoutes(
+	ctx context.Context, dsts []netip.Prefix, tell func(i int, f link.FoundRoute, ok bool),
+) error {
 	batch := make([]*rtnl.Message, 0, len(dsts))
 	for _, dst := range dsts {
 		batch = append(batch, link.RouteOf(dst))
@@ -214,7 +216,9 @@ func (r *Reader) PermanentFDBs(ctx context.Context, on link.Found) ([]state.FDB,
 }
 
 // FewFDBs asks for single entries of a device; sure is false where the kernel cannot be asked.
-func (r *Reader) FewFDBs(ctx context.Context, wants []state.FDB, index int) (found []link.FoundFDB, sure bool, err error) {
+func (r *Reader) FewFDBs(
+	ctx context.Context, wants []state.FDB, index int,
+) (found []link.FoundFDB, sure bool, err error) {
 	batch := make([]*rtnl.Message, 0, len(wants))
 	for _, w := range wants {
 		batch = append(batch, link.GetFDB(w, index))
@@ -253,8 +257,8 @@ type Queues struct {
 	Filters []tc.FoundFilter // of arriving packets
 }
 
-// Queues asks for a link's root qdisc and, if wanted, the filters of what arrives. The question about the link makes sure of an
-// answer.
+// Queues asks for a link's root qdisc and, if wanted, the filters of what arrives. The question about the link makes
+// sure of an answer.
 func (r *Reader) Queues(ctx context.Context, index int, arriving bool) (Queues, error) {
 	var out Queues
 	err := r.sock.Ask(ctx, []*rtnl.Message{tc.Get(index), link.GetIndex(index)}, func(i int, body []byte) {

@@ -31,7 +31,8 @@ func fresh(t *testing.T) (*netns.NS, *reader.Reader) {
 	return ns, reader.New(sock)
 }
 
-// TestLinks: a link is found by each of its names where that is asked for, and by its own alone where names are compared.
+// TestLinks: a link is found by each of its names where that is asked for, and by its own alone where names are
+// compared.
 func TestLinks(t *testing.T) {
 	ns, r := fresh(t)
 	nettest.Run(t, ns, "ip", "link", "add", "br0", "type", "bridge")
@@ -64,7 +65,8 @@ func TestLinks(t *testing.T) {
 func TestFewAndAll(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	ns, r := fresh(t)
-	nettest.Run(t, ns, "ip", "link", "add", "vx0", "up", "type", "vxlan", "id", "7", "dstport", "4789", "local", "127.0.0.1")
+	nettest.Run(t, ns, "ip", "link", "add", "vx0", "up", "type", "vxlan", "id", "7", "dstport", "4789",
+		"local", "127.0.0.1")
 	const mac = "02:00:00:00:00:07"
 	nettest.Run(t, ns, "ip", "neigh", "add", "10.0.0.7", "lladdr", mac, "dev", "vx0", "nud", "permanent")
 	nettest.Run(t, ns, "ip", "neigh", "add", "10.0.0.8", "lladdr", mac, "dev", "vx0", "nud", "stale")
@@ -113,13 +115,15 @@ func TestRoutes(t *testing.T) {
 		}
 		return len(routes)
 	}
-	if own, other := count(links["p0"].Index, unix.RT_TABLE_MAIN), count(links["p1"].Index, unix.RT_TABLE_MAIN); own != 2 || other != 0 {
+	if own, other := count(links["p0"].Index, unix.RT_TABLE_MAIN),
+		count(links["p1"].Index, unix.RT_TABLE_MAIN); own != 2 || other != 0 {
 		t.Errorf("main table: %d routes over p0, %d over p1", own, other)
 	}
 	if n := count(0, 100); n != 1 {
 		t.Errorf("table 100 has %d routes", n)
 	}
-	if static, err := r.RoutesOf(t.Context(), unix.AF_INET, unix.RTPROT_STATIC); err != nil || len(static) != 1 || static[0].Dst.String() != "10.1.0.0/16" {
+	if static, err := r.RoutesOf(t.Context(), unix.AF_INET, unix.RTPROT_STATIC); err != nil || len(static) != 1 ||
+		static[0].Dst.String() != "10.1.0.0/16" {
 		t.Errorf("static routes of the main table: %v %v", static, err)
 	}
 	if to, err := r.LinkTo(t.Context(), netip.MustParseAddr("10.1.2.3")); err != nil || to != links["p0"].Index {

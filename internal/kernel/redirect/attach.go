@@ -29,8 +29,9 @@ func Load(p Program) (Loaded, error) {
 	return Loaded{Program: program, Name: p.Name}, nil
 }
 
-// Attach has a link run a program on what arrives; one of weft's that is there already gives way to it. The kernel waits until
-// no packet can be under way without it: tens of milliseconds, in which no other link of the machine can be changed.
+// Attach has a link run a program on what arrives; one of weft's that is there already gives way to it. The kernel
+// waits until no packet can be under way without it: tens of milliseconds, in which no other link of the machine can be
+// changed.
 func Attach(ns *netns.NS, index int, program Loaded) error {
 	return ns.Do(func() error {
 		have, err := attached(index)
@@ -38,7 +39,9 @@ func Attach(ns *netns.NS, index int, program Loaded) error {
 			return err
 		}
 		defer have.close()
-		opts := link.RawAttachProgramOptions{Target: index, Program: program.Program, Attach: ebpf.AttachTCXIngress, Anchor: link.Tail()}
+		opts := link.RawAttachProgramOptions{
+			Target: index, Program: program.Program, Attach: ebpf.AttachTCXIngress, Anchor: link.Tail(),
+		}
 		if len(have) > 0 {
 			opts.Anchor = link.ReplaceProgram(have[0].Program)
 		}
@@ -75,7 +78,12 @@ func Detach(ns *netns.NS, index int) error {
 		defer have.close()
 		var errs []error
 		for _, p := range have {
-			errs = append(errs, link.RawDetachProgram(link.RawDetachProgramOptions{Target: index, Program: p.Program, Attach: ebpf.AttachTCXIngress}))
+			errs = append(
+				errs,
+				link.RawDetachProgram(link.RawDetachProgramOptions{
+					Target: index, Program: p.Program, Attach: ebpf.AttachTCXIngress,
+				}),
+			)
 		}
 		return errors.Join(errs...)
 	})
@@ -87,7 +95,8 @@ func Detach(ns *netns.NS, index int) error {
 
 // missing tells errors of links that are gone, and of kernels and users that can have no program of ours.
 func missing(err error) bool {
-	return errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT)
+	return errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) ||
+		errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT)
 }
 
 type mine struct {

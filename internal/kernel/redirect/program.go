@@ -110,8 +110,8 @@ func (p Program) spec() *ebpf.ProgramSpec {
 	return &ebpf.ProgramSpec{Name: p.Name, Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: p.instructions}
 }
 
-// code is a program that is being written. R6 is the packet, R2 and R3 where its bytes begin and end, R7 tells that its pieces
-// have been read in.
+// code is a program that is being written. R6 is the packet, R2 and R3 where its bytes begin and end, R7 tells that its
+// pieces have been read in.
 type code struct {
 	out asm.Instructions
 	// name is that of the next instruction, n how many were made up.
@@ -198,7 +198,8 @@ func (c *code) four(j state.Join) {
 	c.add(asm.JEq.Imm(asm.R5, be16(portDHCP4), "keep"), asm.Ja.Label("send"))
 }
 
-// six keeps ICMPv6 and DHCPv6 that are sent to this side, questions after its addresses, and what is asked of servers and routers.
+// six keeps ICMPv6 and DHCPv6 that are sent to this side, questions after its addresses, and what is asked of servers
+// and routers.
 func (c *code) six(j state.Join) {
 	c.label("six")
 	c.reach(frame6End)
@@ -243,7 +244,8 @@ func (c *code) among6(own []netip.Addr, offset int16, then string) {
 		for half := range 2 {
 			b := ip.As16()
 			c.load(offset+int16(8*half), asm.DWord)
-			c.add(asm.LoadImm(asm.R4, int64(binary.NativeEndian.Uint64(b[8*half:])), asm.DWord), asm.JNE.Reg(asm.R5, asm.R4, next))
+			c.add(asm.LoadImm(asm.R4, int64(binary.NativeEndian.Uint64(b[8*half:])), asm.DWord),
+				asm.JNE.Reg(asm.R5, asm.R4, next))
 		}
 		c.add(asm.Ja.Label(then))
 		c.label(next)

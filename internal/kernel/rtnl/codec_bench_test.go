@@ -15,7 +15,8 @@ import (
 // attachment is about what an ADD of a veth sends: a pair of links and a dozen addresses and routes.
 func attachment() []*Message {
 	const linkInfo, kind, data, peer = unix.IFLA_LINKINFO, 1, 2, 1
-	m := New(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "create", Name("veth"), make([]byte, unix.SizeofIfInfomsg))
+	m := New(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "create", Name("veth"),
+		make([]byte, unix.SizeofIfInfomsg))
 	m.String(unix.IFLA_IFNAME, "veth0123456789a")
 	m.Uint32(unix.IFLA_MTU, 1450)
 	m.Nest(linkInfo, func() {

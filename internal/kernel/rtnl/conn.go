@@ -24,8 +24,8 @@ const (
 	dumpTries = 10
 	// looseTries does so for one that need not be exact.
 	looseTries = 3
-	// datagrams are read at once: each answer is one, and most exchanges have no more. The kernel makes the parts of a dump
-	// no larger than datagramSize, and a link fills 1,600 bytes.
+	// datagrams are read at once: each answer is one, and most exchanges have no more. The kernel makes the parts of a
+	// dump no larger than datagramSize, and a link fills 1,600 bytes.
 	datagrams, datagramSize = 4, 8 << 10
 )
 
@@ -85,8 +85,8 @@ func (s *Socket) Send(ctx context.Context, batch []*Message) error {
 	return s.batch(ctx, batch, nil)
 }
 
-// Ask sends questions that have one answer each and hands them to f with their place in the batch. What is not there, as
-// far as the question forgives that, has no answer. A body is valid during the call only.
+// Ask sends questions that have one answer each and hands them to f with their place in the batch. What is not there,
+// as far as the question forgives that, has no answer. A body is valid during the call only.
 func (s *Socket) Ask(ctx context.Context, batch []*Message, f func(i int, body []byte)) error {
 	return s.batch(ctx, batch, f)
 }
@@ -116,7 +116,9 @@ func (s *Socket) batch(ctx context.Context, batch []*Message, f func(int, []byte
 					f(sent+i, a.Body)
 				}
 			} else if errno := a.Errno(); errno != 0 && !part[i].forgives(errno) {
-				refused = append(refused, &Refusal{Index: sent + i, Type: part[i].Type, What: part[i].what(), Errno: errno, Hint: a.Hint()})
+				refused = append(refused, &Refusal{
+					Index: sent + i, Type: part[i].Type, What: part[i].what(), Errno: errno, Hint: a.Hint(),
+				})
 			}
 			return i == len(part)-1
 		})
@@ -153,7 +155,9 @@ func (s *Socket) Dump(ctx context.Context, m *Message, f func(body []byte)) erro
 		entries = nil
 		s.nl.Begin(&s.out)
 		s.out.Add(m.Type, m.Flags, m.Bytes())
-		interrupted, err := s.nl.Dump(&s.out, func(a netlink.Answer) { entries = append(entries, append([]byte(nil), a.Body...)) })
+		interrupted, err := s.nl.Dump(&s.out, func(a netlink.Answer) {
+			entries = append(entries, append([]byte(nil), a.Body...))
+		})
 		return interrupted && (!m.Loose || attempt < looseTries-1), err
 	})
 	var refused *netlink.Refused

@@ -47,7 +47,8 @@ func (m *Message) Forgiving(errnos ...unix.Errno) *Message {
 // Patch overwrites the beginning of the body, the fixed header that New was given.
 func (m *Message) Patch(header []byte) { m.Encoder.Patch(0, header) }
 
-// asks reports, by its number, whether a request only reads, and is answered: rtnetlink numbers NEW, DEL, GET and SET in fours.
+// asks reports, by its number, whether a request only reads, and is answered: rtnetlink numbers NEW, DEL, GET and SET
+// in fours.
 func (m *Message) asks() bool { return m.Type%4 == unix.RTM_GETLINK%4 }
 
 func (m *Message) forgives(errno unix.Errno) bool { return slices.Contains(m.Forgive, errno) }

@@ -33,7 +33,8 @@ func Of(name string) (Conf, bool) {
 	return Conf{IPv6: !v4, Link: rest[:cut], Setting: rest[cut+1:]}, true
 }
 
-// ofNeighbours takes net/FAMILY/neigh/LINK/Setting apart; the setting keeps "neigh" in its name, so that it is none of conf.
+// ofNeighbours takes net/FAMILY/neigh/LINK/Setting apart; the setting keeps "neigh" in its name, so that it is none of
+// conf.
 func ofNeighbours(name string) (Conf, bool) {
 	rest, v4 := strings.CutPrefix(name, "net/ipv4/neigh/")
 	v6 := false
@@ -60,8 +61,8 @@ func (c Conf) Number() int {
 	return numbers(c.Setting)
 }
 
-// Rides tells whether the setting may be written in a link message, IPv4's only: those whose file does nothing else than
-// to set the value.
+// Rides tells whether the setting may be written in a link message, IPv4's only: those whose file does nothing else
+// than to set the value.
 func (c Conf) Rides() bool {
 	switch c.Setting {
 	case "forwarding", "accept_local", "route_localnet":
@@ -70,8 +71,8 @@ func (c Conf) Rides() bool {
 	return !c.IPv6 && ipv4(c.Setting) >= 0
 }
 
-// Told is the value of a setting as its link's own message tells it: by the kernel's numbers, and the address generation mode,
-// which is -1 where there is no IPv6.
+// Told is the value of a setting as its link's own message tells it: by the kernel's numbers, and the address
+// generation mode, which is -1 where there is no IPv6.
 func (c Conf) Told(conf4, conf6 []uint32, addrGenMode int) (value string, ok bool) {
 	if c.IPv6 && c.Setting == AddrGenMode {
 		return strconv.Itoa(addrGenMode), addrGenMode >= 0
@@ -94,12 +95,14 @@ func (c Conf) Told(conf4, conf6 []uint32, addrGenMode int) (value string, ok boo
 func Settings(v6 bool) []string {
 	if v6 {
 		return []string{
-			"forwarding", "accept_ra", "accept_redirects", "autoconf", "router_solicitations", "proxy_ndp", "disable_ipv6", "accept_dad",
+			"forwarding", "accept_ra", "accept_redirects", "autoconf", "router_solicitations", "proxy_ndp", "disable_ipv6",
+			"accept_dad",
 			"ndisc_notify", "keep_addr_on_down", AddrGenMode,
 		}
 	}
 	return []string{
-		"forwarding", "proxy_arp", "accept_redirects", "secure_redirects", "send_redirects", "rp_filter", "arp_filter", "arp_announce",
+		"forwarding", "proxy_arp", "accept_redirects", "secure_redirects", "send_redirects", "rp_filter", "arp_filter",
+		"arp_announce",
 		"arp_ignore", "arp_accept", "arp_notify", "accept_local", "route_localnet",
 	}
 }

@@ -20,8 +20,8 @@ import (
 
 const root = "/proc/sys"
 
-// Value is a setting's value, words parted by one space; Missing when the namespace has no such setting, Hidden when it can
-// only be written (net/ipv4/route/flush): it is a button rather than a setting.
+// Value is a setting's value, words parted by one space; Missing when the namespace has no such setting, Hidden when it
+// can only be written (net/ipv4/route/flush): it is a button rather than a setting.
 type Value struct {
 	Text            string
 	Missing, Hidden bool

@@ -61,7 +61,9 @@ func TestLinksAreNotKept(t *testing.T) {
 }
 
 func TestNamesOutsideAreRefused(t *testing.T) {
-	for _, name := range []string{"../../etc/passwd", "/etc/passwd", "net/../../../etc/passwd", "", "net//ipv4/ip_forward", "."} {
+	for _, name := range []string{
+		"../../etc/passwd", "/etc/passwd", "net/../../../etc/passwd", "", "net//ipv4/ip_forward", ".",
+	} {
 		f := New(nil)
 		if err := f.Write([]Pair{{Name: name, Value: "x"}}); err == nil || !strings.Contains(err.Error(), "no name below") {
 			t.Errorf("write %q: %v", name, err)
@@ -93,7 +95,8 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestTold: a link tells its settings by the kernel's numbers, those of IPv4 from 1; what it does not tell is not known.
+// TestTold: a link tells its settings by the kernel's numbers, those of IPv4 from 1; what it does not tell is not
+// known.
 func TestTold(t *testing.T) {
 	conf4, conf6 := make([]uint32, 40), make([]uint32, 70)
 	filter, _ := Of("net/ipv4/conf/eth0/rp_filter")

@@ -35,7 +35,8 @@ func about() uint32 { return priority<<16 | uint32(bits.ReverseBytes16(unix.ETH_
 // newFilter sends every arriving packet to another link. It is a u32 filter: the plainer matchall is missing in small
 // kernels.
 func newFilter(q state.Qdisc, index, redirect int) *rtnl.Message {
-	m := rtnl.New(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add filter of", q, header(index, 0, ingressHandle, about()))
+	m := rtnl.New(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add filter of", q,
+		header(index, 0, ingressHandle, about()))
 	m.String(unix.TCA_KIND, "u32")
 	m.Nest(unix.TCA_OPTIONS, func() {
 		sel := make([]byte, u32SelLen) // one key, the mask of which is 0: everything
@@ -70,7 +71,8 @@ func deleteFilter(q state.Qdisc, index int) *rtnl.Message {
 
 // ListFilters asks for the filters of a link's arriving packets.
 func ListFilters(index int) *rtnl.Message {
-	m := rtnl.New(unix.RTM_GETTFILTER, 0, "read", rtnl.Name("filters of arriving packets"), header(index, 0, ingressHandle, 0))
+	m := rtnl.New(unix.RTM_GETTFILTER, 0, "read", rtnl.Name("filters of arriving packets"),
+		header(index, 0, ingressHandle, 0))
 	return m.Forgiving(unix.ENOENT, unix.EINVAL, unix.ENODEV, unix.EOPNOTSUPP)
 }
 

@@ -112,7 +112,8 @@ func (p pick) sel() []byte {
 }
 
 func (p pick) message(j state.Join, index int) *rtnl.Message {
-	m := rtnl.New(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add filter of", j, header(index, 0, ingressHandle, p.info()))
+	m := rtnl.New(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add filter of", j,
+		header(index, 0, ingressHandle, p.info()))
 	m.String(unix.TCA_KIND, "u32")
 	m.Nest(unix.TCA_OPTIONS, func() {
 		m.Attr(u32Sel, p.sel())
@@ -127,7 +128,9 @@ func (p pick) message(j state.Join, index int) *rtnl.Message {
 
 // Join asks for the filters that join a tap and a link, by their indexes.
 func Join(j state.Join, tap, link int) []*rtnl.Message {
-	out := []*rtnl.Message{newIngress(ingressOf(j.Link), link), all(tap).message(j, link), newIngress(ingressOf(j.Tap), tap)}
+	out := []*rtnl.Message{
+		newIngress(ingressOf(j.Link), link), all(tap).message(j, link), newIngress(ingressOf(j.Tap), tap),
+	}
 	for _, p := range picks(j, link) {
 		out = append(out, p.message(j, tap))
 	}
@@ -139,7 +142,10 @@ func ingressOf(link string) state.Qdisc { return state.Qdisc{Link: link, Kind: s
 // Part asks for the end of a join's filters on a link.
 func Part(j state.Join, index int) []*rtnl.Message {
 	var out []*rtnl.Message
-	for _, p := range []pick{{priority: joinARP, protocol: unix.ETH_P_ARP}, {priority: joinFour, protocol: unix.ETH_P_IP}, {priority: joinSix, protocol: unix.ETH_P_IPV6}, all(0)} {
+	for _, p := range []pick{
+		{priority: joinARP, protocol: unix.ETH_P_ARP}, {priority: joinFour, protocol: unix.ETH_P_IP},
+		{priority: joinSix, protocol: unix.ETH_P_IPV6}, all(0),
+	} {
 		m := rtnl.New(unix.RTM_DELTFILTER, 0, "delete filters of", j, header(index, 0, ingressHandle, p.info()))
 		out = append(out, m.Forgiving(unix.ENOENT, unix.EINVAL, unix.ENODEV))
 	}

@@ -18,10 +18,11 @@ const (
 	bpfDirect = 1 // TCA_BPF_FLAG_ACT_DIRECT
 )
 
-// Run asks for a program of eBPF, by its descriptor, to decide on what arrives over a link of a join. It has the priority of a
-// join's last filter.
+// Run asks for a program of eBPF, by its descriptor, to decide on what arrives over a link of a join. It has the
+// priority of a join's last filter.
 func Run(j state.Join, link string, index, fd int, name string) []*rtnl.Message {
-	m := rtnl.New(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add program of", j, header(index, 0, ingressHandle, all(0).info()))
+	m := rtnl.New(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add program of", j,
+		header(index, 0, ingressHandle, all(0).info()))
 	m.String(unix.TCA_KIND, bpfKind)
 	m.Nest(unix.TCA_OPTIONS, func() {
 		m.Uint32(bpfFD, uint32(fd))

@@ -41,8 +41,8 @@ func header(index int, handle, parent, info uint32) []byte {
 	return b
 }
 
-// Set asks for a qdisc on the link of that index; one of ours that is there is changed. Of an Ingress it makes the qdisc
-// and, with the index of the link that it sends to, the filter.
+// Set asks for a qdisc on the link of that index; one of ours that is there is changed. Of an Ingress it makes the
+// qdisc and, with the index of the link that it sends to, the filter.
 func Set(q state.Qdisc, index, redirect int) []*rtnl.Message {
 	if q.Kind == state.Ingress {
 		return []*rtnl.Message{newIngress(q, index), newFilter(q, index, redirect)}
@@ -79,7 +79,8 @@ func tbf(m *rtnl.Message, q state.Qdisc) {
 }
 
 func newIngress(q state.Qdisc, index int) *rtnl.Message {
-	m := rtnl.New(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add", q, header(index, ingressHandle, ingressParent, 0))
+	m := rtnl.New(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add", q,
+		header(index, ingressHandle, ingressParent, 0))
 	m.String(unix.TCA_KIND, string(state.Ingress))
 	return m.Forgiving(unix.EEXIST)
 }
@@ -99,8 +100,8 @@ func DeleteIngress(q state.Qdisc, index int) *rtnl.Message {
 	return m.Forgiving(unix.ENOENT, unix.EINVAL, unix.ENODEV)
 }
 
-// Get asks for a link's root qdisc. The kernel has none to tell of where packets do not queue: then there is no answer, so
-// the question must not be the last one of its batch.
+// Get asks for a link's root qdisc. The kernel has none to tell of where packets do not queue: then there is no answer,
+// so the question must not be the last one of its batch.
 func Get(index int) *rtnl.Message {
 	m := rtnl.New(unix.RTM_GETQDISC, unix.NLM_F_ECHO, "read", rtnl.Name("root qdisc"), header(index, 0, root, 0))
 	return m.Forgiving(unix.ENOENT, unix.ENODEV, unix.EINVAL)
@@ -173,7 +174,8 @@ func (f Found) Is(want state.Qdisc) bool {
 		d := int32(have - want) // the kernel tells 32 bits of it
 		return d >= -1 && d <= 1
 	}
-	return near(f.Ticks, ticks(want.Rate, want.Burst)) && (want.Peak == 0 || near(f.PeakTicks, ticks(want.Peak, want.PeakBurst)))
+	return near(f.Ticks, ticks(want.Rate, want.Burst)) &&
+		(want.Peak == 0 || near(f.PeakTicks, ticks(want.Peak, want.PeakBurst)))
 }
 
 // The kernel keeps the time of a burst in ns and tells it in units of 64 of them.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vf cuts virtual functions of network cards off, by their physical functions: what drives one by itself (a virtual machine) sends
-// and gets packets that no rule of the kernel sees.
+// Package vf cuts virtual functions of network cards off, by their physical functions: what drives one by itself (a
+// virtual machine) sends and gets packets that no rule of the kernel sees.
 package vf
 
 import (
@@ -17,7 +17,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// ErrAlone is wrapped by the error about a device that has no physical function on this node, or none that the kernel drives.
+// ErrAlone is wrapped by the error about a device that has no physical function on this node, or none that the kernel
+// drives.
 var ErrAlone = errors.New("nothing on the node can cut it off")
 
 // Devices is where the kernel lists what is on its PCI buses.

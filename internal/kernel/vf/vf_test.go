@@ -13,17 +13,20 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// TestFind reads a machine whose card 0000:03:00.0 has two functions; 0000:04:00.0 is another card, and the third one has none that the
-// kernel drives.
+// TestFind reads a machine whose card 0000:03:00.0 has two functions; 0000:04:00.0 is another card, and the third one
+// has none that the kernel drives.
 func TestFind(t *testing.T) {
 	dir := t.TempDir()
-	for _, d := range []string{"0000:03:00.0/net/ens1f0", "0000:03:02.0", "0000:03:02.1", "0000:04:00.0/net/ens2", "0000:05:00.0", "0000:05:02.0"} {
+	for _, d := range []string{
+		"0000:03:00.0/net/ens1f0", "0000:03:02.0", "0000:03:02.1", "0000:04:00.0/net/ens2", "0000:05:00.0", "0000:05:02.0",
+	} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for from, to := range map[string]string{
-		"0000:03:00.0/virtfn0": "../0000:03:02.0", "0000:03:00.0/virtfn1": "../0000:03:02.1", "0000:03:02.0/physfn": "../0000:03:00.0",
+		"0000:03:00.0/virtfn0": "../0000:03:02.0", "0000:03:00.0/virtfn1": "../0000:03:02.1",
+		"0000:03:02.0/physfn": "../0000:03:00.0",
 		"0000:03:02.1/physfn": "../0000:03:00.0", "0000:05:02.0/physfn": "../0000:05:00.0",
 	} {
 		if err := os.Symlink(to, filepath.Join(dir, from)); err != nil {

@@ -19,9 +19,10 @@ type step struct {
 	yes, no string
 }
 
-// filter is the kernel's part of Scope: everything that takes something away, and of what is made or set only what replaces
-// something: routes, permanent neighbors, links that went down. Of the watched namespace also links, and single settings, that have
-// changed. What a bridge says of its ports is no change of the link; nor are the many messages about a link that is being made.
+// filter is the kernel's part of Scope: everything that takes something away, and of what is made or set only what
+// replaces something: routes, permanent neighbors, links that went down. Of the watched namespace also links, and
+// single settings, that have changed. What a bridge says of its ports is no change of the link; nor are the many
+// messages about a link that is being made.
 func (s Scope) filter() []unix.SockFilter {
 	const (
 		word, octet = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_LD | unix.BPF_B | unix.BPF_ABS
@@ -47,11 +48,15 @@ func (s Scope) filter() []unix.SockFilter {
 		own := binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, s.Port)) // loads are in the network's order
 		program = append([]step{{code: word, k: port}, {code: equal, k: own, yes: drop}}, program...)
 	}
-	gone := []uint32{unix.RTM_DELADDR, unix.RTM_DELROUTE, unix.RTM_DELRULE, unix.RTM_DELQDISC, unix.RTM_DELTFILTER, unix.RTM_DELNSID}
+	gone := []uint32{
+		unix.RTM_DELADDR, unix.RTM_DELROUTE, unix.RTM_DELRULE, unix.RTM_DELQDISC, unix.RTM_DELTFILTER, unix.RTM_DELNSID,
+	}
 	set := drop // a link that changed without going up or down
 	if !s.Others {
 		set = pass
-		program = append(program, step{code: equal, k: unix.RTM_NEWNEIGH, yes: "permanent"}, step{code: equal, k: unix.RTM_NEWNETCONF, yes: "setting"})
+		program = append(program, step{code: equal, k: unix.RTM_NEWNEIGH, yes: "permanent"}, step{
+			code: equal, k: unix.RTM_NEWNETCONF, yes: "setting",
+		})
 	}
 	for _, typ := range gone {
 		program = append(program, step{code: equal, k: typ, yes: pass})

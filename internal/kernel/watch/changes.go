@@ -45,22 +45,25 @@ const (
 type Scope struct {
 	// Port is the netlink port of the owner's socket, whose requests are not reported; 0 reports all.
 	Port uint32
-	// Others reports the changes in all other namespaces that have an id in the watched one, instead of those in the watched one. It
-	// holds no reference to them: they end as if there were no watch. It needs CAP_NET_BROADCAST in their user namespaces.
+	// Others reports the changes in all other namespaces that have an id in the watched one, instead of those in the
+	// watched one. It holds no reference to them: they end as if there were no watch. It needs CAP_NET_BROADCAST in their
+	// user namespaces.
 	Others bool
 }
 
-// Changes opens a socket in ns (nil: the process's own namespace) and calls heard for each change, from one goroutine. The channel is
-// closed when that has ended, after ctx. The kernel filters: what is only made wakes no process.
+// Changes opens a socket in ns (nil: the process's own namespace) and calls heard for each change, from one goroutine.
+// The channel is closed when that has ended, after ctx. The kernel filters: what is only made wakes no process.
 func Changes(ctx context.Context, ns *netns.NS, scope Scope, heard func(Change)) (<-chan struct{}, error) {
-	groups := links() | netlink.Group(unix.RTNLGRP_IPV4_RULE) | netlink.Group(unix.RTNLGRP_IPV6_RULE) | netlink.Group(unix.RTNLGRP_TC)
+	groups := links() | netlink.Group(unix.RTNLGRP_IPV4_RULE) | netlink.Group(unix.RTNLGRP_IPV6_RULE) |
+		netlink.Group(unix.RTNLGRP_TC)
 	if scope.Others {
 		groups |= netlink.Group(unix.RTNLGRP_NSID)
 	} else {
 		groups |= netlink.Group(unix.RTNLGRP_IPV4_NETCONF) | netlink.Group(unix.RTNLGRP_IPV6_NETCONF)
 	}
 	l, err := netlink.Listen(ctx, ns, netlink.Subscription{
-		Protocol: unix.NETLINK_ROUTE, Groups: groups, Filter: scope.filter(), Buffer: burst, Namespaces: scope.Others, Size: datagramSize,
+		Protocol: unix.NETLINK_ROUTE, Groups: groups, Filter: scope.filter(), Buffer: burst, Namespaces: scope.Others,
+		Size: datagramSize,
 	}, func(l *netlink.Listener, d netlink.Datagram) { scope.receive(l, d, heard) })
 	if err != nil {
 		return nil, fmt.Errorf("watch: %w", err)

@@ -79,10 +79,19 @@ func TestChanges(t *testing.T) {
 		{"route del 198.51.100.0/24", func(c watch.Change) bool {
 			return c.Kind == watch.Route && c.Gone && c.Place().String() == "198.51.100.0/24"
 		}},
-		{"addr del 192.0.2.1/24 dev two", func(c watch.Change) bool { return c.Kind == watch.Addr && c.Gone && c.Link == "two" }},
+		{
+			"addr del 192.0.2.1/24 dev two",
+			func(c watch.Change) bool { return c.Kind == watch.Addr && c.Gone && c.Link == "two" },
+		},
 		{"link set two down", func(c watch.Change) bool { return c.Kind == watch.Link && c.Down && c.Link == "two" }},
-		{"link set two mtu 1400", func(c watch.Change) bool { return c.Kind == watch.Link && c.Link == "two" && c.MTU == 1400 }},
-		{"link set one nomaster", func(c watch.Change) bool { return c.Kind == watch.Link && c.Link == "one" && (c.Freed || c.Gone) }},
+		{
+			"link set two mtu 1400",
+			func(c watch.Change) bool { return c.Kind == watch.Link && c.Link == "two" && c.MTU == 1400 },
+		},
+		{
+			"link set one nomaster",
+			func(c watch.Change) bool { return c.Kind == watch.Link && c.Link == "one" && (c.Freed || c.Gone) },
+		},
 		{"neigh add 192.0.2.7 lladdr 02:00:00:00:00:07 dev two", func(c watch.Change) bool {
 			return c.Kind == watch.Neigh && !c.Gone && c.Place().String() == "192.0.2.7/32"
 		}},
@@ -101,8 +110,8 @@ func TestChanges(t *testing.T) {
 	h.take(t, "a setting", func(c watch.Change) bool { return c.Kind == watch.Setting && c.Link == "br0" })
 }
 
-// TestMakingIsSilent: the messages by which a link in another namespace is made, named, set and goes up wake nobody, nor do those of the
-// watched namespace; what comes behind them is heard.
+// TestMakingIsSilent: the messages by which a link in another namespace is made, named, set and goes up wake nobody,
+// nor do those of the watched namespace; what comes behind them is heard.
 func TestMakingIsSilent(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	node, pod := nettest.NS(t, "node"), nettest.NS(t, "pod")
@@ -131,7 +140,8 @@ func TestMakingIsSilent(t *testing.T) {
 	})
 }
 
-// TestChangesOfOthers: one socket hears the losses in other namespaces that have an id, says which one it was, and keeps none alive.
+// TestChangesOfOthers: one socket hears the losses in other namespaces that have an id, says which one it was, and
+// keeps none alive.
 func TestChangesOfOthers(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	node, pod := nettest.NS(t, "node"), nettest.NS(t, "pod")

@@ -26,7 +26,8 @@ func (s *Sign) takeNeigh(data []byte, name func(index int) string) {
 	}
 }
 
-// takeRoute reads where a route leads to: struct rtmsg and what follows. Whose metric nobody chose is not asked for its link.
+// takeRoute reads where a route leads to: struct rtmsg and what follows. Whose metric nobody chose is not asked for its
+// link.
 func (s *Sign) takeRoute(data []byte, name func(index int) string) {
 	dst, index := netip.IPv4Unspecified(), 0
 	if data[0] == unix.AF_INET6 {

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// That forwarding is switched is heard, for both families; links that come and go, with settings of their own, are not taken
-// for it.
+// That forwarding is switched is heard, for both families; links that come and go, with settings of their own, are not
+// taken for it.
 func TestForwarding(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	ns := nettest.NS(t, "node")

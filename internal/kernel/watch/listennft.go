@@ -15,9 +15,12 @@ import (
 // datagramSize bounds a datagram of notifications.
 const datagramSize = 64 << 10
 
-// listenNft receives in ns (nil: the process's own namespace) what happens to tables of nft, as far as the filter lets it through, and
-// puts a token into the channel, which holds one, for what is meant, and when something was lost. The channel is closed after ctx ends.
-func listenNft(ctx context.Context, ns *netns.NS, filter []unix.SockFilter, meant func([]byte) bool) (<-chan struct{}, error) {
+// listenNft receives in ns (nil: the process's own namespace) what happens to tables of nft, as far as the filter lets
+// it through, and puts a token into the channel, which holds one, for what is meant, and when something was lost. The
+// channel is closed after ctx ends.
+func listenNft(
+	ctx context.Context, ns *netns.NS, filter []unix.SockFilter, meant func([]byte) bool,
+) (<-chan struct{}, error) {
 	tokens := make(chan struct{}, 1)
 	l, err := netlink.Listen(ctx, ns, netlink.Subscription{
 		Protocol: unix.NETLINK_NETFILTER, Groups: netlink.Group(unix.NFNLGRP_NFTABLES), Filter: filter, Size: datagramSize,

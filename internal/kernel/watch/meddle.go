@@ -12,8 +12,9 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// Meddled opens a socket in ns (nil: the process's own namespace) and puts a token into the channel, which holds one, when
-// anything of the table is made, changed or deleted by another socket than its own. The channel is closed after ctx ends.
+// Meddled opens a socket in ns (nil: the process's own namespace) and puts a token into the channel, which holds one,
+// when anything of the table is made, changed or deleted by another socket than its own. The channel is closed after
+// ctx ends.
 func Meddled(ctx context.Context, ns *netns.NS, own Own) (<-chan struct{}, error) {
 	filter := append(except(own), unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff})
 	return listenNft(ctx, ns, filter, func(b []byte) bool { return names(b, own) })

@@ -15,8 +15,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestMeddled: what others do to the table is heard; what its owner does, and what happens to other tables, is not, neither
-// there nor by who waits for deleted tables.
+// TestMeddled: what others do to the table is heard; what its owner does, and what happens to other tables, is not,
+// neither there nor by who waits for deleted tables.
 func TestMeddled(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	ns := nettest.NS(t, "node")
@@ -41,11 +41,17 @@ func TestMeddled(t *testing.T) {
 		t.Fatal(err)
 	}
 	apply := func(name string, chains ...string) {
-		table := state.Table{Family: "inet", Name: name, Sets: []state.Set{{Name: "s", Key: "ipv4_addr", Elements: []state.Element{{Key: []string{"10.0.0.1"}}}}}}
+		table := state.Table{
+			Family: "inet", Name: name, Sets: []state.Set{
+				{Name: "s", Key: "ipv4_addr", Elements: []state.Element{{Key: []string{"10.0.0.1"}}}},
+			},
+		}
 		for _, chain := range chains {
 			table.Chains = append(table.Chains, state.Chain{Name: chain, Rules: []state.NftRule{{Text: "accept"}}})
 		}
-		if err := (kernel.Spaces{Host: c}).Apply(t.Context(), state.Fragment{Owner: "o", Host: state.Space{Tables: []state.Table{table}}}); err != nil {
+		if err := (kernel.Spaces{
+			Host: c,
+		}).Apply(t.Context(), state.Fragment{Owner: "o", Host: state.Space{Tables: []state.Table{table}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -59,7 +65,8 @@ func TestMeddled(t *testing.T) {
 	}
 	apply("weft-mine", "a", "b")
 	apply("weft-mine")
-	nettest.Run(t, ns, "nft", "add table inet weft-mine2; add chain inet weft-mine2 c; add element inet weft-mine s { 10.0.0.1 }")
+	nettest.Run(t, ns, "nft",
+		"add table inet weft-mine2; add chain inet weft-mine2 c; add element inet weft-mine s { 10.0.0.1 }")
 	nettest.Run(t, ns, "nft", "delete element inet weft-mine s { 10.0.0.1 }")
 	if !heard(meddled, 3*time.Second) {
 		t.Error("a deleted element is not heard of")

@@ -28,10 +28,13 @@ type Speech struct {
 	From, To netip.AddrPort
 }
 
-// Hear listens on a link of ns (nil: the process's own namespace) to what comes in over it, and puts what is meant into the
-// channel, which holds one and is closed after ctx ends. Announcements are gratuitous ARP, RARP (which a hypervisor sends for its
-// guest) and unsolicited neighbour advertisements; packets has packets with any source count as well. meant is called by one goroutine.
-func Hear(ctx context.Context, ns *netns.NS, link string, packets bool, meant func(Speech) bool) (<-chan Speech, error) {
+// Hear listens on a link of ns (nil: the process's own namespace) to what comes in over it, and puts what is meant into
+// the channel, which holds one and is closed after ctx ends. Announcements are gratuitous ARP, RARP (which a hypervisor
+// sends for its guest) and unsolicited neighbour advertisements; packets has packets with any source count as well.
+// meant is called by one goroutine.
+func Hear(
+	ctx context.Context, ns *netns.NS, link string, packets bool, meant func(Speech) bool,
+) (<-chan Speech, error) {
 	f, err := packetSocket(ns, link, hearing(packets))
 	if err != nil {
 		return nil, fmt.Errorf("watch: what is said on %s: %w", link, err)
@@ -83,7 +86,9 @@ func packetSocket(ns *netns.NS, link string, filter []unix.SockFilter) (*os.File
 		err = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
 	}
 	if err == nil {
-		err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
+		err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{
+			Len: uint16(len(filter)), Filter: &filter[0],
+		})
 	}
 	if err == nil {
 		const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8
@@ -177,7 +182,8 @@ func (s *Speech) ports(proto uint8, to netip.Addr, rest []byte) {
 // advertised is the address that an unsolicited neighbour advertisement is about (RFC 4861, 4.4).
 func advertised(packet []byte) (netip.Addr, bool) {
 	const solicited = 0x40
-	if packet[6] != unix.IPPROTO_ICMPV6 || packet[7] != 255 || len(packet) < 64 || packet[40] != 136 || packet[44]&solicited != 0 {
+	if packet[6] != unix.IPPROTO_ICMPV6 || packet[7] != 255 || len(packet) < 64 || packet[40] != 136 ||
+		packet[44]&solicited != 0 {
 		return netip.Addr{}, false
 	}
 	return netip.AddrFrom16([16]byte(packet[48:64])), true

@@ -30,7 +30,8 @@ const (
 	naHead   = "333300000001" + sender + "86dd" + "60000000" + "0020" + "3aff" + six + "ff020000000000000000000000000001"
 	na       = naHead + "88000000" + "20000000" + six + "0201" + sender
 	asked    = naHead + "88000000" + "60000000" + six + "0201" + sender
-	mld      = "333300000016" + sender + "86dd" + "60000000" + "0008" + "3a01" + six + "ff020000000000000000000000000016" + "8f00000000000000"
+	mld      = "333300000016" + sender + "86dd" + "60000000" + "0008" + "3a01" + six + "ff020000000000000000000000000016" +
+		"8f00000000000000"
 )
 
 func send(t *testing.T, ns *netns.NS, link, frame string) {
@@ -59,8 +60,8 @@ func send(t *testing.T, ns *netns.NS, link, frame string) {
 	}
 }
 
-// Of all that a guest says only announcements count, with their addresses, and packets where they are wanted; what goes the other way
-// counts never.
+// Of all that a guest says only announcements count, with their addresses, and packets where they are wanted; what goes
+// the other way counts never.
 func TestHear(t *testing.T) {
 	node, pod := nettest.NS(t, "node"), nettest.NS(t, "pod")
 	nettest.Run(t, node, "ip", "link", "add", "cali1", "type", "veth", "peer", "name", "eth0", "netns", pod.Path())
@@ -82,7 +83,9 @@ func TestHear(t *testing.T) {
 		"an answer":                {[]string{asked}, true, "ip fd77::5"},
 		"NA where packets count":   {[]string{na}, true, "nd fd77::5"},
 		"garp where packets count": {[]string{garp}, true, "arp 10.77.0.5"},
-		"what is no frame":         {[]string{toAll + "0806" + "0001", toAll + "86dd60", toAll + "8035", garp}, true, "arp 10.77.0.5"},
+		"what is no frame": {
+			[]string{toAll + "0806" + "0001", toAll + "86dd60", toAll + "8035", garp}, true, "arp 10.77.0.5",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -101,7 +104,8 @@ func TestHear(t *testing.T) {
 				if got := s.How + " " + s.Addr.String(); got != c.want {
 					t.Errorf("heard %s, want %s", got, c.want)
 				}
-				if s.Proto != 0 && (s.Proto != 17 || s.From.String() != "10.77.0.5:1" || s.To.String() != "10.77.0.9:2") || (s.Proto != 0) != (name == "a packet") {
+				if s.Proto != 0 && (s.Proto != 17 || s.From.String() != "10.77.0.5:1" || s.To.String() != "10.77.0.9:2") ||
+					(s.Proto != 0) != (name == "a packet") {
 					t.Errorf("ports: %+v", s)
 				}
 				if s.Addr.IsValid() && s.Addr != netip.MustParseAddr("10.77.0.5") && s.Addr != netip.MustParseAddr("fd77::5") {
@@ -115,7 +119,8 @@ func TestHear(t *testing.T) {
 			}
 		})
 	}
-	if _, err := watch.Hear(t.Context(), node, "none", false, nil); err == nil || !strings.HasPrefix(err.Error(), "watch: what is said on none: ") {
+	if _, err := watch.Hear(t.Context(), node, "none", false, nil); err == nil ||
+		!strings.HasPrefix(err.Error(), "watch: what is said on none: ") {
 		t.Errorf("a link that is not there: %v", err)
 	}
 }
@@ -125,7 +130,8 @@ func TestHearAgain(t *testing.T) {
 	node, pod := nettest.NS(t, "node"), nettest.NS(t, "pod")
 	nettest.Run(t, node, "ip", "link", "add", "cali1", "type", "veth", "peer", "name", "eth0", "netns", pod.Path())
 	nettest.Run(t, pod, "ip", "link", "set", "eth0", "up")
-	heard, err := watch.Hear(t.Context(), node, "cali1", false, func(s watch.Speech) bool { return s.How == "rarp" }) // it is down
+	// it is down
+	heard, err := watch.Hear(t.Context(), node, "cali1", false, func(s watch.Speech) bool { return s.How == "rarp" })
 	if err != nil {
 		t.Fatal(err)
 	}

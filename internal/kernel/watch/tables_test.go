@@ -25,8 +25,10 @@ func TestTablesGone(t *testing.T) {
 	}
 	nettest.Run(t, other, "nft", "add table inet t; flush ruleset")
 	for _, quiet := range []string{
-		"add table inet t", "add set inet t s { type ipv4_addr; }", "add chain inet t c { type filter hook forward priority 0; }",
-		"add rule inet t c ip saddr @s accept", "add element inet t s { 10.0.0.1, 10.0.0.2 }", "delete element inet t s { 10.0.0.1 }",
+		"add table inet t", "add set inet t s { type ipv4_addr; }",
+		"add chain inet t c { type filter hook forward priority 0; }",
+		"add rule inet t c ip saddr @s accept", "add element inet t s { 10.0.0.1, 10.0.0.2 }",
+		"delete element inet t s { 10.0.0.1 }",
 		"add table inet u",
 	} {
 		run(quiet)

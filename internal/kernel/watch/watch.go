@@ -36,7 +36,8 @@ const (
 type Sign struct {
 	Kind Kind
 	Gone bool
-	// Link is the link's name, for links, addresses, neighbours and routes with a metric; empty for what is on a link that is gone.
+	// Link is the link's name, for links, addresses, neighbours and routes with a metric; empty for what is on a link that
+	// is gone.
 	Link string
 	// Addr is the address; of a neighbour its own, of a forwarding entry where its tunnel leads.
 	Addr netip.Addr
@@ -52,8 +53,8 @@ type Sign struct {
 	Bridge    bool
 }
 
-// Signs opens a socket in ns (nil: the process's own namespace) and puts a token into the channel, which holds one, when
-// a sign comes that keep wants. The channel is closed after ctx ends. keep is called by one goroutine.
+// Signs opens a socket in ns (nil: the process's own namespace) and puts a token into the channel, which holds one,
+// when a sign comes that keep wants. The channel is closed after ctx ends. keep is called by one goroutine.
 func Signs(ctx context.Context, ns *netns.NS, keep func(Sign) bool) (<-chan struct{}, error) {
 	tokens := make(chan struct{}, 1)
 	l, err := netlink.Listen(ctx, ns, netlink.Subscription{
@@ -83,7 +84,8 @@ const burst = 1 << 20
 
 // links are the groups of links, and of what is on them.
 func links() uint32 {
-	return netlink.Group(unix.RTNLGRP_LINK) | netlink.Group(unix.RTNLGRP_IPV4_IFADDR) | netlink.Group(unix.RTNLGRP_IPV6_IFADDR) |
+	return netlink.Group(unix.RTNLGRP_LINK) | netlink.Group(unix.RTNLGRP_IPV4_IFADDR) |
+		netlink.Group(unix.RTNLGRP_IPV6_IFADDR) |
 		netlink.Group(unix.RTNLGRP_IPV4_ROUTE) | netlink.Group(unix.RTNLGRP_IPV6_ROUTE) | netlink.Group(unix.RTNLGRP_NEIGH)
 }
 
@@ -143,7 +145,8 @@ func (s *Sign) take(kind uint16, value []byte) {
 	}
 }
 
-// forwarding reports whether a message of settings (struct netconfmsg and attributes) is about forwarding over all links.
+// forwarding reports whether a message of settings (struct netconfmsg and attributes) is about forwarding over all
+// links.
 func forwarding(b []byte) bool {
 	const head, ifindex, switched = 4, 1, 2 // NETCONFA_IFINDEX, NETCONFA_FORWARDING
 	const all = ^uint32(0)                  // NETCONFA_IFINDEX_ALL

@@ -63,7 +63,10 @@ func TestSigns(t *testing.T) {
 		mu.Lock()
 		last := heard[len(heard)-1]
 		mu.Unlock()
-		want := watch.Sign{Kind: watch.Route, Gone: change.gone, Link: "one", Protocol: 119, Metric: 77, Table: 254, Dst: netip.MustParsePrefix(change.dst)}
+		want := watch.Sign{
+			Kind: watch.Route, Gone: change.gone, Link: "one", Protocol: 119, Metric: 77, Table: 254,
+			Dst: netip.MustParsePrefix(change.dst),
+		}
 		if change.gw != "" {
 			want.Gw = netip.MustParseAddr(change.gw)
 		}

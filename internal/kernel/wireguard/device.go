@@ -42,8 +42,8 @@ func Supported(ns *netns.NS) (bool, error) {
 	return true, nil
 }
 
-// Set brings a device to what is wanted, and writes only what differs. Where a peer was found elsewhere than it is said to be
-// (it spoke from another address) that is left, unless moved says that it is to be there now.
+// Set brings a device to what is wanted, and writes only what differs. Where a peer was found elsewhere than it is said
+// to be (it spoke from another address) that is left, unless moved says that it is to be there now.
 func Set(ns *netns.NS, link string, want Config, moved func(PublicKey) bool) (written bool, err error) {
 	var c *wgctrl.Client
 	err = ns.Do(func() (err error) {
@@ -116,7 +116,9 @@ func peer(want Config, p Peer, old *wgtypes.Peer, moved func(PublicKey) bool) (c
 	if allowed := prefixes(old.AllowedIPs); !sameSet(p.Allowed, allowed) {
 		c.ReplaceAllowedIPs, differs = true, true
 		for _, a := range p.Allowed {
-			c.AllowedIPs = append(c.AllowedIPs, net.IPNet{IP: a.Masked().Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())})
+			c.AllowedIPs = append(c.AllowedIPs, net.IPNet{
+				IP: a.Masked().Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen()),
+			})
 		}
 	}
 	return c, differs

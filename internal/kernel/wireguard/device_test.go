@@ -71,9 +71,14 @@ func TestDiff(t *testing.T) {
 	have := func(psk byte, p ...Peer) *wgtypes.Device {
 		d := &wgtypes.Device{PrivateKey: wgtypes.Key{9}, ListenPort: 51820}
 		for _, p := range p {
-			o := wgtypes.Peer{PublicKey: wgtypes.Key(p.Key), PresharedKey: wgtypes.Key{psk}, PersistentKeepaliveInterval: 25 * time.Second, Endpoint: net.UDPAddrFromAddrPort(p.Endpoint)}
+			o := wgtypes.Peer{
+				PublicKey: wgtypes.Key(p.Key), PresharedKey: wgtypes.Key{psk}, PersistentKeepaliveInterval: 25 * time.Second,
+				Endpoint: net.UDPAddrFromAddrPort(p.Endpoint),
+			}
 			for _, a := range p.Allowed {
-				o.AllowedIPs = append(o.AllowedIPs, net.IPNet{IP: a.Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())})
+				o.AllowedIPs = append(o.AllowedIPs, net.IPNet{
+					IP: a.Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen()),
+				})
 			}
 			d.Peers = append(d.Peers, o)
 		}
@@ -103,13 +108,14 @@ func TestDiff(t *testing.T) {
 			t.Errorf("%s: %t, %d peers", c.say, differs, len(got.Peers))
 		}
 	}
-	if got, differs := diff(want, &wgtypes.Device{}, never); !differs || got.PrivateKey == nil || *got.ListenPort != 51820 || len(got.Peers) != 2 {
+	if got, differs := diff(want, &wgtypes.Device{}, never); !differs || got.PrivateKey == nil ||
+		*got.ListenPort != 51820 || len(got.Peers) != 2 {
 		t.Errorf("a fresh device: %t, %d peers", differs, len(got.Peers))
 	}
 }
 
-// answers waits until addr answers a ping from ns. A first handshake may be lost (the other end has no address yet, or both
-// begin at once), and the next one follows after WireGuard's REKEY_TIMEOUT of five seconds and some jitter.
+// answers waits until addr answers a ping from ns. A first handshake may be lost (the other end has no address yet, or
+// both begin at once), and the next one follows after WireGuard's REKEY_TIMEOUT of five seconds and some jitter.
 func answers(t *testing.T, ns *netns.NS, addr string) {
 	t.Helper()
 	const tries = 60
@@ -137,11 +143,14 @@ func TestWireguardDevice(t *testing.T) {
 		configs[n] = Config{
 			Private: secret(n), Shared: Secret{7}, Port: 51820, Keepalive: 25, Peers: []Peer{{
 				Key: public(t, secret(o)), Endpoint: netip.MustParseAddrPort(fmt.Sprintf("192.168.0.%d:51820", o)),
-				Allowed: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.42.%d.0/24", o)), netip.MustParsePrefix(fmt.Sprintf("fd42:%d::/64", o))},
+				Allowed: []netip.Prefix{
+					netip.MustParsePrefix(fmt.Sprintf("10.42.%d.0/24", o)), netip.MustParsePrefix(fmt.Sprintf("fd42:%d::/64", o)),
+				},
 			}},
 		}
 		for _, line := range []string{
-			"link set lo up", "link set eth0 up", fmt.Sprintf("addr add 192.168.0.%d/24 dev eth0", n), "link add wg0 type wireguard",
+			"link set lo up", "link set eth0 up", fmt.Sprintf("addr add 192.168.0.%d/24 dev eth0", n),
+			"link add wg0 type wireguard",
 			fmt.Sprintf("addr add 10.42.%d.1/16 dev wg0", n), "link set wg0 up",
 		} {
 			nettest.IP(t, ns, line)
@@ -155,7 +164,12 @@ func TestWireguardDevice(t *testing.T) {
 		t.Errorf("second Set: written %t, %v", written, err)
 	}
 	spoilt := configs[1]
-	spoilt.Peers = []Peer{{Key: PublicKey{1}, Endpoint: netip.MustParseAddrPort("192.168.0.7:7"), Allowed: []netip.Prefix{netip.MustParsePrefix("10.42.2.0/24")}}}
+	spoilt.Peers = []Peer{
+		{
+			Key: PublicKey{1}, Endpoint: netip.MustParseAddrPort("192.168.0.7:7"),
+			Allowed: []netip.Prefix{netip.MustParsePrefix("10.42.2.0/24")},
+		},
+	}
 	if _, err := Set(a, "wg0", spoilt, always); err != nil {
 		t.Fatal(err)
 	}

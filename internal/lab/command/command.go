@@ -11,7 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/cli/ui"
 )
 
-// Run runs the command line and returns the exit code. name is the program's, or that of the program that executes this one.
+// Run runs the command line and returns the exit code. name is the program's, or that of the program that executes this
+// one.
 func Run(ctx context.Context, name string, env ui.Env) int { return ui.Run(ctx, New(name, env), env) }
 
 // New is the command line as users meet it.

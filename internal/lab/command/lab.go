@@ -104,13 +104,21 @@ func newLabUpCmd(env ui.Env, f *labFlags) *cobra.Command {
 	flags.StringVar(&u.Spec.Name, "name", "lab", "name of the lab")
 	flags.IntVar(&u.Spec.Nodes, "nodes", 3, "number of nodes")
 	flags.IntVar(&u.Spec.Wires, "wires", 2, "number of wires that every node is on, as eth0, eth1 …")
-	flags.StringSliceVar(&u.From, "from", nil, "directories whose *.yaml manifests (not those of subfolders) make the cluster")
-	flags.StringSliceVar(&cidrs, "cluster-cidr", []string{"10.42.0.0/16", "fd42::/48"}, "prefixes that the pods are numbered from")
-	flags.StringVar(&u.Spec.Encapsulation, "encapsulation", "host-gw", "how packets get from node to node: host-gw, vxlan, udp, ipip or wireguard, or a back end that --agent has")
-	flags.StringVar(&u.Agent, "agent", "", "`PROGRAM` that the nodes run as their agent: weft-agent with back ends of your own (default: weft-agent beside this program)")
-	flags.StringArrayVar(&u.AgentEnv, "agent-env", nil, "`NAME=VALUE` in the agents' environment, as often as there are such")
+	flags.StringSliceVar(&u.From, "from", nil,
+		"directories whose *.yaml manifests (not those of subfolders) make the cluster")
+	flags.StringSliceVar(&cidrs, "cluster-cidr", []string{"10.42.0.0/16", "fd42::/48"},
+		"prefixes that the pods are numbered from")
+	flags.StringVar(&u.Spec.Encapsulation, "encapsulation", "host-gw",
+		"how packets get from node to node: host-gw, vxlan, udp, ipip or wireguard, or a back end that --agent has")
+	flags.StringVar(
+		&u.Agent, "agent", "",
+		"`PROGRAM` that the nodes run as their agent: weft-agent with back ends of your own (default: weft-agent beside this program)",
+	)
+	flags.StringArrayVar(&u.AgentEnv, "agent-env", nil,
+		"`NAME=VALUE` in the agents' environment, as often as there are such")
 	flags.StringVar(&u.Spec.Design, "design", "routed", "how pods are joined to their node: routed or bridge")
-	flags.StringVar(&u.Spec.Addresses, "addresses", "podCIDRs", "what pods are numbered from: podCIDRs, a prefix a node, or pools, blocks of the cluster's prefixes")
+	flags.StringVar(&u.Spec.Addresses, "addresses", "podCIDRs",
+		"what pods are numbered from: podCIDRs, a prefix a node, or pools, blocks of the cluster's prefixes")
 	flags.BoolVar(&machines, "machines", true, "run the manifests' virtual machines")
 	flags.StringSliceVar(&bins, "cni-bin-dir", nil, "directories of further CNI plugins")
 	return cmd

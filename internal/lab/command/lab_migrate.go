@@ -47,7 +47,8 @@ Keys of -o json: machine, from, to, pod, address, peer, tookMs, pauseMs, resets.
 			return printMachineMigration(env.Stdout, went)
 		},
 	}
-	cmd.Flags().StringVar(&m.Peer, "from", "", "`NODE|POD` that holds a connection to the machine; one that it neither leaves nor goes to when not given")
+	cmd.Flags().StringVar(&m.Peer, "from", "",
+		"`NODE|POD` that holds a connection to the machine; one that it neither leaves nor goes to when not given")
 	output = ui.OutputFlag(cmd, "text", "json")
 	return cmd
 }

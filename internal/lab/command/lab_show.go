@@ -96,7 +96,8 @@ func reachFault(r reach.Report) error {
 	for _, further := range r.Networks {
 		count(further.Report)
 	}
-	return model.Faultf(model.CodeInternal, "look at `weft lab status`, `weft lab exec NODE -- ip route` and the logs below nodes/",
+	return model.Faultf(
+		model.CodeInternal, "look at `weft lab status`, `weft lab exec NODE -- ip route` and the logs below nodes/",
 		"reach: %d of %d pairs do not reach though they should, and %d reach though they should not", n, pairs, leaked)
 }
 

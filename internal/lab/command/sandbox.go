@@ -33,14 +33,16 @@ type sandboxFlags struct {
 func (f *sandboxFlags) add(fs *pflag.FlagSet) {
 	times := sandbox.KubeletTimes()
 	fs.StringVar(&f.stateDir, "state-dir", "/run/weft/sandbox", "where the runtime keeps what it runs")
-	fs.StringVar(&f.confDir, "cni-conf-dir", "/etc/cni/net.d", "network configurations; the first in lexical order is the default network")
+	fs.StringVar(&f.confDir, "cni-conf-dir", "/etc/cni/net.d",
+		"network configurations; the first in lexical order is the default network")
 	fs.StringVar(&f.binDir, "cni-bin-dir", "/opt/cni/bin", "CNI plugins; several directories are separated by :")
 	fs.StringVar(&f.cacheDir, "cni-cache-dir", "/var/lib/cni", "where libcni keeps results")
 	fs.StringVar(&f.logDir, "log-dir", "/var/log/pods", "containers' logs, in NAMESPACE_NAME_UID/CONTAINER/N.log")
 	fs.StringVar(&f.podsDir, "pods-dir", "", "a directory of pod manifests that is kept running and followed")
 	fs.StringVar(&f.node, "node", "", "this node's name (default: the host name)")
 	fs.StringSliceVar(&f.podCIDRs, "pod-cidr", nil, "handed to plugins that declare the capability ipRanges")
-	fs.StringSliceVar(&f.clusterDNS, "cluster-dns", nil, "name servers of pods with dnsPolicy ClusterFirst (default: as dnsPolicy Default)")
+	fs.StringSliceVar(&f.clusterDNS, "cluster-dns", nil,
+		"name servers of pods with dnsPolicy ClusterFirst (default: as dnsPolicy Default)")
 	fs.StringVar(&f.domain, "cluster-domain", "cluster.local", "search domain of pods with dnsPolicy ClusterFirst")
 	fs.DurationVar(&f.backOff, "back-off", times.BackOff, "before the second restart of a container; doubles")
 	fs.DurationVar(&f.backOffCap, "back-off-cap", times.BackOffCap, "the longest back-off")
@@ -61,7 +63,8 @@ func (f *sandboxFlags) args() []string {
 		bins[i] = abs(bins[i])
 	}
 	out := []string{
-		"--state-dir", abs(f.stateDir), "--cni-conf-dir", abs(f.confDir), "--cni-bin-dir", strings.Join(bins, string(filepath.ListSeparator)),
+		"--state-dir", abs(f.stateDir), "--cni-conf-dir", abs(f.confDir), "--cni-bin-dir",
+		strings.Join(bins, string(filepath.ListSeparator)),
 		"--cni-cache-dir", abs(f.cacheDir), "--log-dir", abs(f.logDir), "--node", f.node, "--cluster-domain", f.domain,
 		"--back-off", f.backOff.String(), "--back-off-cap", f.backOffCap.String(), "--relist", f.relist.String(),
 	}
@@ -79,7 +82,8 @@ func (f *sandboxFlags) args() []string {
 
 func (f *sandboxFlags) config(env ui.Env) (sandbox.Config, error) {
 	c := sandbox.Config{
-		StateDir: f.stateDir, ConfDir: f.confDir, BinDirs: filepath.SplitList(f.binDir), CacheDir: f.cacheDir, LogDir: f.logDir,
+		StateDir: f.stateDir, ConfDir: f.confDir, BinDirs: filepath.SplitList(f.binDir), CacheDir: f.cacheDir,
+		LogDir:  f.logDir,
 		PodsDir: f.podsDir, Node: f.node, ClusterDNS: f.clusterDNS, Domain: f.domain, UntilIdle: f.untilIdle,
 		Self: []string{env.Self}, Now: time.Now, Times: sandbox.KubeletTimes(),
 		Log:  slog.New(slog.NewTextHandler(env.Stderr, nil)),
@@ -87,7 +91,9 @@ func (f *sandboxFlags) config(env ui.Env) (sandbox.Config, error) {
 	}
 	c.Times.BackOff, c.Times.BackOffCap, c.Times.Relist = f.backOff, f.backOffCap, f.relist
 	if c.Times.BackOff <= 0 || c.Times.BackOffCap < c.Times.BackOff || c.Times.Relist <= 0 {
-		return c, ui.UsageError(fmt.Errorf("--back-off, --back-off-cap and --relist must be positive, the cap not below the back-off"))
+		return c, ui.UsageError(
+			fmt.Errorf("--back-off, --back-off-cap and --relist must be positive, the cap not below the back-off"),
+		)
 	}
 	for _, s := range f.podCIDRs {
 		p, err := netip.ParsePrefix(s)
@@ -122,7 +128,8 @@ func newSandboxCmd(env ui.Env) *cobra.Command {
 			"container needs a command. Pods outlive the runtime; when it is started again, it finds them.",
 	}
 	f.add(cmd.PersistentFlags())
-	cmd.AddCommand(newSandboxServeCmd(env, f), newSandboxRunCmd(env, f), newSandboxStopCmd(env, f), newSandboxListCmd(env, f),
+	cmd.AddCommand(newSandboxServeCmd(env, f), newSandboxRunCmd(env, f), newSandboxStopCmd(env, f),
+		newSandboxListCmd(env, f),
 		newSandboxInspectCmd(env, f), newSandboxLogsCmd(env, f), newSandboxExecCmd(env, f), newSandboxStatusCmd(env, f))
 	for _, name := range []string{"monitor", "init-container", "pause"} {
 		cmd.AddCommand(&cobra.Command{
@@ -165,7 +172,8 @@ func newSandboxServeCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&state, "lab", "", "state `DIR` of a lab: run the pods of this node that are written into its store")
+	cmd.Flags().StringVar(&state, "lab", "",
+		"state `DIR` of a lab: run the pods of this node that are written into its store")
 	_ = cmd.Flags().MarkHidden("lab")
 	return cmd
 }

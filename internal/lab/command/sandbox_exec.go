@@ -53,7 +53,8 @@ func execInPod(ctx context.Context, env ui.Env, runtime *sandbox.Client, ns, pod
 		return err
 	}
 	if c.State != string(container.Running) {
-		return model.Faultf(model.CodeUnknownContainer, "", "container %s of pod %s/%s does not run, it is %s", c.Name, ns, pod, c.State)
+		return model.Faultf(model.CodeUnknownContainer, "", "container %s of pod %s/%s does not run, it is %s", c.Name, ns,
+			pod, c.State)
 	}
 	run := exec.Command(argv[0], argv[1:]...)
 	run.Stdin, run.Stdout, run.Stderr = env.Stdin, env.Stdout, env.Stderr

@@ -54,7 +54,8 @@ func pick(p sandbox.Pod, name string) (sandbox.Container, error) {
 		}
 		names = append(names, c.Name)
 	}
-	return sandbox.Container{}, model.Faultf(model.CodeUnknownContainer, "it has "+strings.Join(names, ", "), "pod %s/%s has no container %q", p.Namespace, p.Name, name)
+	return sandbox.Container{}, model.Faultf(model.CodeUnknownContainer, "it has "+strings.Join(names, ", "),
+		"pod %s/%s has no container %q", p.Namespace, p.Name, name)
 }
 
 func (l logsFlags) print(ctx context.Context, env ui.Env, c *sandbox.Client, ns, name string) error {
@@ -74,7 +75,8 @@ func (l logsFlags) print(ctx context.Context, env ui.Env, c *sandbox.Client, ns,
 		}
 	}
 	if path == "" {
-		return model.Faultf(model.CodeUnknownContainer, "", "container %s of pod %s/%s has not started yet", box.Name, ns, name)
+		return model.Faultf(model.CodeUnknownContainer, "", "container %s of pod %s/%s has not started yet",
+			box.Name, ns, name)
 	}
 	file, err := os.Open(path)
 	if err != nil {
@@ -99,7 +101,8 @@ func before(c sandbox.Container) (string, error) {
 	}
 	path := filepath.Join(filepath.Dir(c.Log), fmt.Sprintf("%d.log", c.Restarts-1))
 	if _, err := os.Stat(path); err != nil {
-		return "", model.Faultf(model.CodeUnknownContainer, "", "the container before the last restart of %s was cleaned up: %w", c.Name, err)
+		return "", model.Faultf(model.CodeUnknownContainer, "",
+			"the container before the last restart of %s was cleaned up: %w", c.Name, err)
 	}
 	return path, nil
 }

@@ -66,7 +66,9 @@ func newSandboxRunCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 	return cmd
 }
 
-func runManifest(ctx context.Context, env ui.Env, f *sandboxFlags, c *sandbox.Client, name string) ([]sandbox.Applied, error) {
+func runManifest(
+	ctx context.Context, env ui.Env, f *sandboxFlags, c *sandbox.Client, name string,
+) ([]sandbox.Applied, error) {
 	b, err := readManifest(env, name)
 	if err != nil {
 		return nil, err
@@ -145,7 +147,8 @@ func startServer(ctx context.Context, env ui.Env, dir string, args []string, c *
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return model.Faultf(model.CodeIO, "name another one with --state-dir, or run as root", "state directory %s is not writable: %w", dir, err)
+		return model.Faultf(model.CodeIO, "name another one with --state-dir, or run as root",
+			"state directory %s is not writable: %w", dir, err)
 	}
 	if process.Locked(filepath.Join(dir, "lock")) { // somebody else starts one, or the old one is just ending
 		return awaitServer(ctx, c, dir, nil, "")
@@ -162,7 +165,8 @@ func startServer(ctx context.Context, env ui.Env, dir string, args []string, c *
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("sandbox runtime: %w", err)
 	}
-	fmt.Fprintf(env.Stderr, "weft: no sandbox runtime ran for %s: started one (process %d, log %s); it ends with its last pod\n",
+	fmt.Fprintf(
+		env.Stderr, "weft: no sandbox runtime ran for %s: started one (process %d, log %s); it ends with its last pod\n",
 		dir, cmd.Process.Pid, logPath)
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -182,7 +186,8 @@ func openServeLog(dir, path string) (*os.File, error) {
 	}
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, model.Faultf(model.CodeIO, "name another one with --state-dir, or run as root", "state directory %s is not writable: %w", dir, err)
+		return nil, model.Faultf(model.CodeIO, "name another one with --state-dir, or run as root",
+			"state directory %s is not writable: %w", dir, err)
 	}
 	return log, nil
 }
@@ -237,7 +242,8 @@ func awaitPod(ctx context.Context, env ui.Env, c *sandbox.Client, p sandbox.Appl
 		if last == "" {
 			last = "its containers have not started"
 		}
-		return model.Faultf(model.CodeTryAgain, "it is tried further; see `weft sandbox inspect "+name+"`, end it with `weft sandbox stop "+name+"`",
+		return model.Faultf(model.CodeTryAgain, "it is tried further; see `weft sandbox inspect "+name+
+			"`, end it with `weft sandbox stop "+name+"`",
 			"pod %s does not run after %v: %s", name, timeout, last)
 	}
 	return err

@@ -52,7 +52,8 @@ func newSandboxStopCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 	cmd.Flags().BoolVar(&s.all, "all", false, "stop all pods")
 	cmd.Flags().BoolVar(&s.force, "force", false, "give up networks that cannot be given back")
 	cmd.Flags().BoolVar(&s.wait, "wait", true, "wait until they are gone")
-	cmd.Flags().DurationVar(&s.grace, "grace", 0, "how long containers may take to end (default: the pod's terminationGracePeriodSeconds)")
+	cmd.Flags().DurationVar(&s.grace, "grace", 0,
+		"how long containers may take to end (default: the pod's terminationGracePeriodSeconds)")
 	cmd.Flags().DurationVar(&s.timeout, "timeout", 2*time.Minute, "how long to wait")
 	return cmd
 }
@@ -101,7 +102,10 @@ func (s stopFlags) stop(ctx context.Context, env ui.Env, c *sandbox.Client, args
 func awaitGone(ctx context.Context, env ui.Env, c *sandbox.Client, namespace, name string) error {
 	last := ""
 	slow := time.AfterFunc(2*time.Second, func() {
-		fmt.Fprintf(env.Stderr, "weft: pod %s/%s: its containers were asked to end and have their grace period; --grace 1s is shorter\n", namespace, name)
+		fmt.Fprintf(
+			env.Stderr, "weft: pod %s/%s: its containers were asked to end and have their grace period; --grace 1s is shorter\n",
+			namespace, name,
+		)
 	})
 	defer slow.Stop()
 	err := c.Watch(ctx, namespace, name, func(d *sandbox.Detail) (bool, error) {

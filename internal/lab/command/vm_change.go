@@ -101,9 +101,12 @@ the guest, and plugs a card into the machine. It is what another interface and n
 	}
 	v.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&card.network, "network", "", "the `NAME` of the NetworkAttachmentDefinition, with its namespace where that is another one")
-	f.StringVar(&card.binding, "as", string(model.VMBridge), "bridge, or the name of a binding `PLUGIN` such as weft-direct")
-	f.StringToStringVar(&in.Bindings, "binding", nil, "`PLUGIN=TYPE` of the cluster's binding plugins: tap, managedTap or direct")
+	f.StringVar(&card.network, "network", "",
+		"the `NAME` of the NetworkAttachmentDefinition, with its namespace where that is another one")
+	f.StringVar(&card.binding, "as", string(model.VMBridge),
+		"bridge, or the name of a binding `PLUGIN` such as weft-direct")
+	f.StringToStringVar(&in.Bindings, "binding", nil,
+		"`PLUGIN=TYPE` of the cluster's binding plugins: tap, managedTap or direct")
 	f.StringVar(&card.mac, "mac", "", "the card's hardware `ADDRESS`, instead of the pod's")
 	f.StringVar(&card.model, "model", "virtio", "the card's `MODEL`")
 	f.BoolVar(&card.down, "down", false, "without a carrier")

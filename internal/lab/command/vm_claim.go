@@ -14,11 +14,12 @@ import (
 	"github.com/weft-net/weft/internal/vm/launch"
 )
 
-// claimMachine writes down that a machine is this process's, where it is nobody else's: two calls may have found it free, one of
-// them a minute ago.
+// claimMachine writes down that a machine is this process's, where it is nobody else's: two calls may have found it
+// free, one of them a minute ago.
 func claimMachine(st launch.Status) error {
 	if err := os.MkdirAll(filepath.Dir(st.Dir), 0o700); err != nil {
-		return model.Faultf(model.CodeIO, "run as root, or choose another directory with --dir", "machine %s: %w", st.Key(), err)
+		return model.Faultf(model.CodeIO, "run as root, or choose another directory with --dir", "machine %s: %w",
+			st.Key(), err)
 	}
 	unlock, err := lockMachines(st.Dir)
 	if err != nil {
@@ -41,10 +42,12 @@ func lockMachines(dir string) (*os.File, error) {
 }
 
 func runsAlready(st launch.Status) error {
-	return model.Faultf(model.CodeExists, "stop it with `weft vm stop "+st.Key()+"`", "machine %s is %s already (process %d)", st.Key(), st.Phase, st.Runner.PID)
+	return model.Faultf(model.CodeExists, "stop it with `weft vm stop "+st.Key()+"`",
+		"machine %s is %s already (process %d)", st.Key(), st.Phase, st.Runner.PID)
 }
 
-// abandon takes away what a process that has ended may have left of a machine. One that another process has begun meanwhile stays.
+// abandon takes away what a process that has ended may have left of a machine. One that another process has begun
+// meanwhile stays.
 func abandon(ctx context.Context, env ui.Env, dir string) error {
 	st, found, err := launch.Read(dir)
 	switch {

@@ -26,7 +26,9 @@ func TestClaim(t *testing.T) {
 		group.Go(func() { errs[i] = claimMachine(st) })
 	}
 	group.Wait()
-	claimed, want := 0, fmt.Sprintf("machine default/db is Starting already (process %d) (stop it with `weft vm stop default/db`)", os.Getpid())
+	claimed, want := 0,
+		fmt.Sprintf("machine default/db is Starting already (process %d) (stop it with `weft vm stop default/db`)",
+			os.Getpid())
 	for _, err := range errs {
 		switch {
 		case err == nil:

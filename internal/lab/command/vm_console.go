@@ -17,7 +17,8 @@ import (
 // leave is the key that leaves a console: Ctrl-].
 const leave = 0x1d
 
-// vmConsole carries between the terminal and a machine's console until the key is pressed, the input ends or the machine does.
+// vmConsole carries between the terminal and a machine's console until the key is pressed, the input ends or the
+// machine does.
 func vmConsole(ctx context.Context, env ui.Env, dir string) error {
 	conn, err := qemu.DialConsole(ctx, dir)
 	if err != nil {

@@ -144,7 +144,8 @@ func vmLeave(ctx context.Context, st launch.Status) error {
 // background runs the machine in a process of its own and waits until it runs.
 func (r *vmRun) background(ctx context.Context, args []string, dir string, text []byte, vm model.VM) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return model.Faultf(model.CodeIO, "run as root, or choose another directory with --dir", "machine %s: %w", vm.Key(), err)
+		return model.Faultf(model.CodeIO, "run as root, or choose another directory with --dir", "machine %s: %w",
+			vm.Key(), err)
 	}
 	file := filepath.Join(dir, "manifest.yaml")
 	if err := os.WriteFile(file, text, 0o600); err != nil {
@@ -201,11 +202,13 @@ func head(log io.ReaderAt) string {
 // waits are the whole lines that say what a background process waits for.
 func waits(text string) []string {
 	lines := strings.Split(text, "\n")
-	return slices.DeleteFunc(lines[:len(lines)-1], func(s string) bool { return !strings.HasPrefix(s, "weft: pod ") || !strings.Contains(s, " waits: ") })
+	return slices.DeleteFunc(lines[:len(lines)-1], func(s string) bool {
+		return !strings.HasPrefix(s, "weft: pod ") || !strings.Contains(s, " waits: ")
+	})
 }
 
-// notes are what whoever started a background process is to know: a disk that is left out, for instance. That the pod around the
-// machine has no image of its own is always so.
+// notes are what whoever started a background process is to know: a disk that is left out, for instance. That the pod
+// around the machine has no image of its own is always so.
 func notes(text string) []string {
 	return slices.DeleteFunc(strings.Split(text, "\n"), func(s string) bool {
 		return !strings.HasPrefix(s, "weft: note: ") || strings.HasPrefix(s, "weft: note: pod ")

@@ -17,8 +17,8 @@ import (
 	"github.com/weft-net/weft/internal/vm/launch"
 )
 
-// podNetworks has the pod of a machine ask for the machine's networks, as it does in the cluster's manifests, and waits until the
-// agent has attached it to them.
+// podNetworks has the pod of a machine ask for the machine's networks, as it does in the cluster's manifests, and waits
+// until the agent has attached it to them.
 type podNetworks struct {
 	store          *dir.Store
 	namespace, pod string
@@ -67,13 +67,15 @@ func (p podNetworks) attach(ctx context.Context, vm model.VM) error {
 		}
 		for event, says := range now {
 			if warned[event] != says {
-				return model.Faultf(model.CodeInvalidConf, "", "networks of machine %s: pod %s/%s: %s", vm.Key(), p.namespace, p.pod, says.message)
+				return model.Faultf(model.CodeInvalidConf, "", "networks of machine %s: pod %s/%s: %s", vm.Key(), p.namespace,
+					p.pod, says.message)
 			}
 		}
 		select {
 		case <-ctx.Done():
 			return model.Faultf(model.CodeTryAgain, "the agent's log and the pod's events say why",
-				"machine %s: pod %s/%s has not been attached to the network of %s: %w", vm.Key(), p.namespace, p.pod, links[lacks], ctx.Err())
+				"machine %s: pod %s/%s has not been attached to the network of %s: %w", vm.Key(), p.namespace, p.pod,
+				links[lacks], ctx.Err())
 		case <-time.After(networkPause):
 		}
 	}
@@ -85,7 +87,9 @@ func (p podNetworks) known(vm model.VM) error {
 		if nic.Network.Definition == "" || nic.Absent {
 			continue
 		}
-		key := store.Key{Group: "k8s.cni.cncf.io", Kind: "NetworkAttachmentDefinition", Namespace: vm.Namespace, Name: nic.Network.Definition}
+		key := store.Key{
+			Group: "k8s.cni.cncf.io", Kind: "NetworkAttachmentDefinition", Namespace: vm.Namespace, Name: nic.Network.Definition,
+		}
 		if namespace, name, both := strings.Cut(nic.Network.Definition, "/"); both {
 			key.Namespace, key.Name = namespace, name
 		}
@@ -135,7 +139,8 @@ func (p podNetworks) warnings() (map[string]warning, error) {
 			Type, Message  string
 			InvolvedObject struct{ Namespace, Name string }
 		}
-		if json.Unmarshal(o.Raw, &e) == nil && e.Type == "Warning" && e.InvolvedObject.Namespace == p.namespace && e.InvolvedObject.Name == p.pod {
+		if json.Unmarshal(o.Raw, &e) == nil && e.Type == "Warning" && e.InvolvedObject.Namespace == p.namespace &&
+			e.InvolvedObject.Name == p.pod {
 			out[o.Key.Name] = warning{o.Version, e.Message}
 		}
 	}

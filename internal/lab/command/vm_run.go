@@ -74,11 +74,14 @@ It runs until it is interrupted, which presses the machine's button, or in the b
 	f := cmd.Flags()
 	r.pods.add(f)
 	vmDirFlag(f, &r.dir)
-	f.StringVar(&r.records, "records-dir", host.DefaultDir, "`DIR` where it is remembered what was made in pods, where there is no agent")
-	f.StringVar(&r.agent, "agent-socket", wire.DefaultSocket, "`PATH` of the agent's socket; where there is none, this command does the agent's part")
+	f.StringVar(&r.records, "records-dir", host.DefaultDir,
+		"`DIR` where it is remembered what was made in pods, where there is no agent")
+	f.StringVar(&r.agent, "agent-socket", wire.DefaultSocket,
+		"`PATH` of the agent's socket; where there is none, this command does the agent's part")
 	f.StringVar(&r.netns, "netns", "", "`PATH` of the network namespace of a pod that is there already")
 	f.StringVar(&r.pod, "pod", "", "`NAME` of that pod, for what is reported")
-	f.StringVar(&r.store, "store-dir", "", "`DIR` of the cluster's manifests: the pod asks there for networks that the machine gets while it runs")
+	f.StringVar(&r.store, "store-dir", "",
+		"`DIR` of the cluster's manifests: the pod asks there for networks that the machine gets while it runs")
 	f.StringVar(&r.kernel, "kernel", "", "`FILE` that is booted instead of weft's own guest")
 	f.StringVar(&r.initrd, "initrd", "", "`FILE` of its first file system")
 	f.StringVar(&r.append, "append", "", "further `WORDS` for the kernel")
@@ -87,7 +90,8 @@ It runs until it is interrupted, which presses the machine's button, or in the b
 	f.StringVar(&r.hypervisor, "hypervisor", "qemu", "qemu, or libvirt with a daemon of its own in the pod")
 	f.StringVar(&r.memory, "memory", "", "memory of the guest in `MIB`, instead of what the manifest says")
 	f.BoolVarP(&r.detach, "detach", "d", false, "run it in the background and return when it runs")
-	f.BoolVar(&r.incoming, "incoming", false, "boot nothing: a machine that migrates brings its state, as weft lab migrate has it do")
+	f.BoolVar(&r.incoming, "incoming", false,
+		"boot nothing: a machine that migrates brings its state, as weft lab migrate has it do")
 	f.BoolVar(&r.console, "console", false, "attach this terminal to its console")
 	f.DurationVar(&r.timeout, "timeout", time.Minute, "how long the pod may take to start")
 	return cmd
@@ -126,7 +130,8 @@ func (r *vmRun) run(cmd *cobra.Command, file string) error {
 		return r.background(ctx, foreground(cmd.Flags()), dir, data, l.VM)
 	}
 	if !child.Mapped(in.VM.Owner) {
-		fmt.Fprintf(r.env.Stderr, "weft: note: there is no user %d in this user namespace: the hypervisor runs as this one\n", in.VM.Owner)
+		fmt.Fprintf(r.env.Stderr, "weft: note: there is no user %d in this user namespace: the hypervisor runs as this one\n",
+			in.VM.Owner)
 		in.VM.Owner = uint32(os.Geteuid())
 	}
 	if len(in.DNS.Nameservers)+len(in.DNS.Search) == 0 {
@@ -141,8 +146,10 @@ func (r *vmRun) run(cmd *cobra.Command, file string) error {
 	}
 	self, _ := process.Read(os.Getpid())
 	c.About = launch.Status{
-		Namespace: l.VM.Namespace, Name: l.VM.Name, UID: l.VM.UID, Phase: launch.Starting, Node: r.pods.node, Runner: self, Dir: dir,
-		Pod: l.VM.Namespace + "/" + launch.PodName(l.VM.Name), Agent: r.agent, Records: r.records, Interfaces: []launch.Interface{},
+		Namespace: l.VM.Namespace, Name: l.VM.Name, UID: l.VM.UID, Phase: launch.Starting, Node: r.pods.node,
+		Runner: self, Dir: dir,
+		Pod: l.VM.Namespace + "/" + launch.PodName(l.VM.Name), Agent: r.agent, Records: r.records,
+		Interfaces: []launch.Interface{},
 	}
 	return r.withPod(ctx, l, c)
 }
@@ -154,7 +161,8 @@ func (r *vmRun) configured() error {
 			return nil
 		}
 	}
-	return model.Faultf(model.CodeNotAvailable, "name a directory that has one with --cni-conf-dir, or the namespace of a pod that is there with --netns",
+	return model.Faultf(model.CodeNotAvailable,
+		"name a directory that has one with --cni-conf-dir, or the namespace of a pod that is there with --netns",
 		"there is no network configuration in %s for the machine's pod", r.pods.confDir)
 }
 
@@ -172,7 +180,9 @@ func (r *vmRun) free(ctx context.Context, dir string) error {
 
 // image says what is booted.
 func (r *vmRun) image(ctx context.Context, l manifest.Launch) (qemu.Config, error) {
-	c := qemu.Config{Kernel: r.kernel, Initrd: r.initrd, Append: r.append, Accel: r.accel, CPUs: l.CPUs, Memory: max(l.Memory, 0)}
+	c := qemu.Config{
+		Kernel: r.kernel, Initrd: r.initrd, Append: r.append, Accel: r.accel, CPUs: l.CPUs, Memory: max(l.Memory, 0),
+	}
 	if r.incoming {
 		c.Incoming = qemu.Deferred
 	}
@@ -272,7 +282,8 @@ func (r *vmRun) openDisks(ctx context.Context, l manifest.Launch, dir string) ([
 // launch runs the machine, with this terminal at its console where that is wanted.
 func (r *vmRun) launch(ctx context.Context, cancel context.CancelCauseFunc, c launch.Config) error {
 	c.Up = func(st launch.Status) {
-		fmt.Fprintf(r.env.Stderr, "weft: machine %s runs in pod %s; its console: weft vm console %s\n", st.Key(), st.Pod, st.Key())
+		fmt.Fprintf(r.env.Stderr, "weft: machine %s runs in pod %s; its console: weft vm console %s\n", st.Key(),
+			st.Pod, st.Key())
 		if r.console {
 			go func() {
 				err := vmConsole(ctx, r.env, c.Dir)

@@ -23,9 +23,13 @@ import (
 )
 
 func newVMCmd(env ui.Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "vm", Short: "Run KubeVirt machines, and show how their network is made", Args: cobra.NoArgs}
-	cmd.AddCommand(vmcommand.NewPlan(env), vmcommand.NewXML(env), newVMRunCmd(env), newVMListCmd(env), newVMStatusCmd(env), newVMConsoleCmd(env),
-		newVMStopCmd(env), newVMImageCmd(env), newVMWatchCmd(env), newVMAttachCmd(env), newVMDetachCmd(env), newVMLinkCmd(env), newVMApplyCmd(env))
+	cmd := &cobra.Command{
+		Use: "vm", Short: "Run KubeVirt machines, and show how their network is made", Args: cobra.NoArgs,
+	}
+	cmd.AddCommand(vmcommand.NewPlan(env), vmcommand.NewXML(env), newVMRunCmd(env), newVMListCmd(env), newVMStatusCmd(env),
+		newVMConsoleCmd(env),
+		newVMStopCmd(env), newVMImageCmd(env), newVMWatchCmd(env), newVMAttachCmd(env), newVMDetachCmd(env),
+		newVMLinkCmd(env), newVMApplyCmd(env))
 	return cmd
 }
 
@@ -104,12 +108,16 @@ func vmObject(st launch.Status) map[string]any {
 	if st.UID != "" {
 		meta["uid"] = st.UID
 	}
-	phase := map[launch.Phase]string{launch.Starting: "Scheduled", launch.Running: "Running", launch.Stopping: "Running", launch.Dead: "Failed"}[st.Phase]
+	phase := map[launch.Phase]string{
+		launch.Starting: "Scheduled", launch.Running: "Running", launch.Stopping: "Running", launch.Dead: "Failed",
+	}[st.Phase]
 	status := map[string]any{"phase": phase, "interfaces": st.Interfaces}
 	if st.Node != "" {
 		status["nodeName"] = st.Node
 	}
-	return map[string]any{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": meta, "status": status}
+	return map[string]any{
+		"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": meta, "status": status,
+	}
 }
 
 // vmFind finds a machine by its name.

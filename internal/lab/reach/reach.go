@@ -47,7 +47,8 @@ type Config struct {
 	Timeout time.Duration
 	// Parallel is how many pairs are tried at a time; 64 when 0.
 	Parallel int
-	// Expect says of each flow whether it should arrive; nil: all should. A pair should reach when all of its flows should.
+	// Expect says of each flow whether it should arrive; nil: all should. A pair should reach when all of its flows
+	// should.
 	Expect func(context.Context, []Flow) ([]bool, error)
 }
 

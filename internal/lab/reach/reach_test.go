@@ -53,7 +53,9 @@ func pairOfNodes(t *testing.T) (a, b Endpoint) {
 		}
 	}
 	a = Endpoint{Name: "a", NS: nsA, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}}
-	b = Endpoint{Name: "default/b", NS: nsB, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("fd00::2")}}
+	b = Endpoint{
+		Name: "default/b", NS: nsB, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("fd00::2")},
+	}
 	return a, b
 }
 

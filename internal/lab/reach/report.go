@@ -56,8 +56,8 @@ type Skip struct {
 	Reason string `json:"reason"`
 }
 
-// Cell is what was tried between two endpoints in one direction: Denied did not reach and should not, Leaked reached and
-// should not.
+// Cell is what was tried between two endpoints in one direction: Denied did not reach and should not, Leaked reached
+// and should not.
 type Cell struct{ Pairs, Reached, Denied, Leaked int }
 
 // OK tells whether everything is as expected.

@@ -69,7 +69,9 @@ func tryUDP(ctx context.Context, from *netns.NS, to netip.AddrPort, name string)
 }
 
 // repeat sends until receive says that it has what it waits for, again after each quiet spell, until ctx ends.
-func repeat(ctx context.Context, c interface{ SetReadDeadline(time.Time) error }, send func() error, receive func() (bool, error)) error {
+func repeat(
+	ctx context.Context, c interface{ SetReadDeadline(time.Time) error }, send func() error, receive func() (bool, error),
+) error {
 	for {
 		if err := ctx.Err(); err != nil {
 			return err

@@ -18,8 +18,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestRequests: what is asked is answered, a refusal has its code and its hint, nobody but the owner may ask, and the socket goes
-// with who answers.
+// TestRequests: what is asked is answered, a refusal has its code and its hint, nobody but the owner may ask, and the
+// socket goes with who answers.
 func TestRequests(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	if err := os.WriteFile(socket, nil, 0o600); err != nil { // what one before has left
@@ -36,7 +36,10 @@ func TestRequests(t *testing.T) {
 			"GET /broken": func(*http.Request) (any, error) { return nil, errors.New("broken") },
 		}.Serve(ctx, socket, slog.New(slog.DiscardHandler))
 	}()
-	q := Request{Socket: socket, Method: http.MethodGet, Path: "/twice", Query: url.Values{"n": {"x&"}}, Server: "agent", Hint: "start it"}
+	q := Request{
+		Socket: socket, Method: http.MethodGet, Path: "/twice", Query: url.Values{"n": {"x&"}}, Server: "agent",
+		Hint: "start it",
+	}
 	var got string
 	for until := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		err := q.Do(t.Context(), &got)
@@ -63,7 +66,8 @@ func TestRequests(t *testing.T) {
 		q.Method, q.Path = c.method, c.path
 		err := q.Do(t.Context(), &got)
 		var f *model.Fault
-		if is := errors.As(err, &f); err == nil || !strings.Contains(err.Error(), c.says) || is != (c.code != 0) || is && (f.Code != c.code || f.Hint != c.hint) {
+		if is := errors.As(err, &f); err == nil || !strings.Contains(err.Error(), c.says) || is != (c.code != 0) ||
+			is && (f.Code != c.code || f.Hint != c.hint) {
 			t.Errorf("%s %s: %v", c.method, c.path, err)
 		}
 	}
@@ -72,7 +76,8 @@ func TestRequests(t *testing.T) {
 		t.Error(err)
 	}
 	var f *model.Fault
-	if err := q.Do(t.Context(), &got); !errors.As(err, &f) || f.Hint != "start it" || !errors.Is(err, ErrNoServer) || !strings.Contains(err.Error(), "no agent answers at "+socket) {
+	if err := q.Do(t.Context(), &got); !errors.As(err, &f) || f.Hint != "start it" || !errors.Is(err, ErrNoServer) ||
+		!strings.Contains(err.Error(), "no agent answers at "+socket) {
 		t.Errorf("nobody is there: %v", err)
 	}
 }
@@ -81,7 +86,8 @@ func TestRequests(t *testing.T) {
 func TestNoSocket(t *testing.T) {
 	var log bytes.Buffer
 	long := filepath.Join(t.TempDir(), strings.Repeat("x", 200))
-	if err := (Routes{}).Serve(t.Context(), long, slog.New(slog.NewTextHandler(&log, nil))); err != nil || !strings.Contains(log.String(), "nobody can ask here") {
+	if err := (Routes{}).Serve(t.Context(), long, slog.New(slog.NewTextHandler(&log, nil))); err != nil ||
+		!strings.Contains(log.String(), "nobody can ask here") {
 		t.Errorf("%v, %s", err, log.String())
 	}
 }

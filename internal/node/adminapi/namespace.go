@@ -41,7 +41,8 @@ type conn struct {
 	fd int // -1: none, or taken
 }
 
-// maxControl is room for what may come beside one read, in bytes: two descriptors, so that a second one is seen and closed.
+// maxControl is room for what may come beside one read, in bytes: two descriptors, so that a second one is seen and
+// closed.
 func maxControl() int { return unix.CmsgSpace(2 * 4) }
 
 func (c *conn) Read(b []byte) (int, error) {
@@ -94,8 +95,8 @@ func (c *conn) Close() error {
 	return c.UnixConn.Close()
 }
 
-// Namespace is the network namespace that came with a request, by its client's name for it; nil where none did. The caller
-// closes it.
+// Namespace is the network namespace that came with a request, by its client's name for it; nil where none did. The
+// caller closes it.
 func Namespace(r *http.Request, path string) (*netns.NS, error) {
 	c, ok := r.Context().Value(connKey{}).(*conn)
 	if !ok {

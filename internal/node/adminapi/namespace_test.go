@@ -66,12 +66,14 @@ func descriptors(t *testing.T) int {
 	return len(all)
 }
 
-// TestNamespace: the namespace that goes with a request is the one that arrives, without one there is none, and what is no
-// network namespace is refused.
+// TestNamespace: the namespace that goes with a request is the one that arrives, without one there is none, and what is
+// no network namespace is refused.
 func TestNamespace(t *testing.T) {
 	socket := served(t)
 	where := func(ns *netns.NS) (id uint64, err error) {
-		err = adminapi.Request{Socket: socket, Method: http.MethodPost, Path: "/where", NS: ns, Body: "x", Server: "agent"}.Do(t.Context(), &id)
+		err = adminapi.Request{
+			Socket: socket, Method: http.MethodPost, Path: "/where", NS: ns, Body: "x", Server: "agent",
+		}.Do(t.Context(), &id)
 		return id, err
 	}
 	pod := nettest.NS(t, "pod")

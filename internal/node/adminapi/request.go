@@ -42,8 +42,8 @@ type Request struct {
 	Hint   string
 }
 
-// Do asks; what is answered goes into a value, unless that is nil. Where nobody listens, or who does has no such route, the
-// error is ErrNoServer.
+// Do asks; what is answered goes into a value, unless that is nil. Where nobody listens, or who does has no such route,
+// the error is ErrNoServer.
 func (q Request) Do(ctx context.Context, into any) error {
 	timeout := cmp.Or(q.Timeout, defaultTimeout)
 	ctx, cancel := context.WithTimeout(ctx, timeout)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package adminapi is the agent's second socket, for root: HTTP with JSON over a unix socket beside the one for CNI calls, by
-// which it is asked what it knows and told what it cannot see. What is refused arrives with its code and its hint. A network
-// namespace may travel with a request, as a descriptor, since who asks may see other paths than who answers.
+// Package adminapi is the agent's second socket, for root: HTTP with JSON over a unix socket beside the one for CNI
+// calls, by which it is asked what it knows and told what it cannot see. What is refused arrives with its code and its
+// hint. A network namespace may travel with a request, as a descriptor, since who asks may see other paths than who
+// answers.
 package adminapi
 
 import (
@@ -100,8 +101,8 @@ func (r Routes) Serve(ctx context.Context, path string, log *slog.Logger) error 
 	return r.ServeOn(ctx, l, log)
 }
 
-// Listen takes the socket over: from then on who asks waits for ServeOn. A socket that cannot be is told to the log and is no
-// error, and the listener is nil: its path may be too long, and the agent does its work without questions.
+// Listen takes the socket over: from then on who asks waits for ServeOn. A socket that cannot be is told to the log and
+// is no error, and the listener is nil: its path may be too long, and the agent does its work without questions.
 func Listen(path string, log *slog.Logger) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
@@ -152,7 +153,9 @@ func (r Routes) handler(log *slog.Logger) http.Handler {
 }
 
 // guarded makes a panic of one answer that answer's error.
-func guarded(answer func(*http.Request) (any, error), r *http.Request, pattern string, log *slog.Logger) (out any, err error) {
+func guarded(
+	answer func(*http.Request) (any, error), r *http.Request, pattern string, log *slog.Logger,
+) (out any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			log.Error("panic", "request", pattern, "value", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -173,5 +176,6 @@ func extend(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c := http.NewResponseController(w)
-	_ = errors.Join(c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{})) // a connection that has none is not one of Serve's
+	// a connection that has none is not one of Serve's
+	_ = errors.Join(c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{}))
 }

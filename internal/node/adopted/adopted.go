@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package adopted enforces policy on the interfaces of pods that Calico attached before weft took over, and whose addresses are
-// reserved for them. The interfaces stay as they are until their pods end.
+// Package adopted enforces policy on the interfaces of pods that Calico attached before weft took over, and whose
+// addresses are reserved for them. The interfaces stay as they are until their pods end.
 package adopted
 
 import (
@@ -64,8 +64,8 @@ type Config struct {
 	After    func(time.Duration) <-chan time.Time
 }
 
-// Endpoints are the interfaces that Calico made for pods of this node, whose addresses are reserved for them: policies hold for
-// them as for weft's own. A node without any asks for nothing.
+// Endpoints are the interfaces that Calico made for pods of this node, whose addresses are reserved for them: policies
+// hold for them as for weft's own. A node without any asks for nothing.
 type Endpoints struct {
 	cfg  Config
 	file string
@@ -92,7 +92,9 @@ type savedInterface struct {
 
 // endpoint is the interface: Calico routes them all.
 func (i savedInterface) endpoint() model.WorkloadEndpoint {
-	return model.WorkloadEndpoint{Attachment: i.Key, Pod: i.Pod, IfName: i.IfName, HostLink: i.HostLink, HostEnd: model.HostEndRouted, Addrs: i.Addrs}
+	return model.WorkloadEndpoint{
+		Attachment: i.Key, Pod: i.Pod, IfName: i.IfName, HostLink: i.HostLink, HostEnd: model.HostEndRouted, Addrs: i.Addrs,
+	}
 }
 
 // Open reads what was remembered in this boot.
@@ -115,7 +117,9 @@ func (e *Endpoints) All() []model.WorkloadEndpoint {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.SortedFunc(maps.Values(e.all), func(x, y model.WorkloadEndpoint) int { return strings.Compare(x.HostLink, y.HostLink) })
+	return slices.SortedFunc(maps.Values(e.all), func(x, y model.WorkloadEndpoint) int {
+		return strings.Compare(x.HostLink, y.HostLink)
+	})
 }
 
 // Run enforces policy on them until ctx ends, or none is left.
@@ -169,7 +173,11 @@ func (e *Endpoints) follow(ctx context.Context) error {
 	}
 	errs := []error{e.take(ctx, news, gone)}
 	if len(news) < len(there) {
-		errs = append(errs, fmt.Errorf("nobody says whose %d interfaces are, %s … (`weft ipam import --from calico` does)", len(there)-len(news), there[0]))
+		errs = append(
+			errs,
+			fmt.Errorf("nobody says whose %d interfaces are, %s … (`weft ipam import --from calico` does)",
+				len(there)-len(news), there[0]),
+		)
 	}
 	return errors.Join(errs...)
 }
@@ -233,7 +241,9 @@ func (e *Endpoints) owner(r model.ReservedAddress) (model.WorkloadEndpoint, bool
 		return model.WorkloadEndpoint{}, false
 	}
 	ifName := cmp.Or(r.IfName, "eth0")
-	link := plugin.CalicoHostName(model.Request{ContainerID: r.ContainerID, IfName: ifName, Origin: &model.Origin{Pod: pod}})
+	link := plugin.CalicoHostName(model.Request{
+		ContainerID: r.ContainerID, IfName: ifName, Origin: &model.Origin{Pod: pod},
+	})
 	return model.WorkloadEndpoint{
 		Attachment: model.AttachmentKey{Network: networkName, ContainerID: cmp.Or(r.ContainerID, link), IfName: ifName},
 		Pod:        pod, IfName: ifName, HostLink: link, HostEnd: model.HostEndRouted,
@@ -291,7 +301,9 @@ func (e *Endpoints) note(g model.WorkloadEndpoint, is bool) {
 func (e *Endpoints) save() error {
 	f := saved{Boot: e.cfg.Boot}
 	for _, one := range e.All() {
-		f.Interfaces = append(f.Interfaces, savedInterface{Key: one.Attachment, Pod: one.Pod, IfName: one.IfName, HostLink: one.HostLink, Addrs: one.Addrs})
+		f.Interfaces = append(f.Interfaces, savedInterface{
+			Key: one.Attachment, Pod: one.Pod, IfName: one.IfName, HostLink: one.HostLink, Addrs: one.Addrs,
+		})
 	}
 	b, err := json.Marshal(f)
 	if err != nil {

@@ -19,8 +19,8 @@ const earlier = `{"boot":"b1","interfaces":[{"Key":{"network":"calico","containe
 "Network":"","IfName":"eth0","HostLink":"cali0d7763386da","Port":"","Machine":false,"Router":"","Tap":false,"Device":"","Addrs":["10.244.0.9","fd00::9"],
 "Standby":false,"Netns":null,"Path":"","NetnsID":0}]}`
 
-// TestSaved: the interfaces that an earlier agent has written down are enforced on as routed ones, and an earlier agent can read what
-// this one writes.
+// TestSaved: the interfaces that an earlier agent has written down are enforced on as routed ones, and an earlier agent
+// can read what this one writes.
 func TestSaved(t *testing.T) {
 	dir := t.TempDir()
 	file := path(dir)
@@ -35,8 +35,9 @@ func TestSaved(t *testing.T) {
 	}
 	e := Open(Config{StateDir: dir, Boot: "b1"})
 	want := model.WorkloadEndpoint{
-		Attachment: model.AttachmentKey{Network: "calico", ContainerID: "c1", IfName: "eth0"}, Pod: model.PodRef{Namespace: "shop", Name: "web"},
-		IfName: "eth0", HostLink: "cali0d7763386da", HostEnd: model.HostEndRouted,
+		Attachment: model.AttachmentKey{Network: "calico", ContainerID: "c1", IfName: "eth0"},
+		Pod:        model.PodRef{Namespace: "shop", Name: "web"},
+		IfName:     "eth0", HostLink: "cali0d7763386da", HostEnd: model.HostEndRouted,
 		Addrs: []netip.Addr{netip.MustParseAddr("10.244.0.9"), netip.MustParseAddr("fd00::9")},
 	}
 	if all := e.All(); len(all) != 1 || !all[0].Equal(want) || all[0].Point() != model.PointHost {

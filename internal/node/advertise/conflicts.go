@@ -65,8 +65,11 @@ func (o Conflicts) Check(ctx context.Context, addr netip.Addr, pod model.PodRef)
 	return nil
 }
 
-// holder is the pod of another node that has brought an address along and is still there, if it is another one than that.
-func (o Conflicts) holder(ctx context.Context, c *model.Cluster, n model.Node, addr netip.Addr, but model.PodRef) (string, error) {
+// holder is the pod of another node that has brought an address along and is still there, if it is another one than
+// that.
+func (o Conflicts) holder(
+	ctx context.Context, c *model.Cluster, n model.Node, addr netip.Addr, but model.PodRef,
+) (string, error) {
 	for _, b := range n.Brought {
 		if b.Addr != addr || b.Pod == but.String() {
 			continue

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestConflicts: an address is refused where another node has it, by its block, its podCIDR or a pod that is still there; not where
-// it is this node's, or its pod is gone.
+// TestConflicts: an address is refused where another node has it, by its block, its podCIDR or a pod that is still
+// there; not where it is this node's, or its pod is gone.
 func TestConflicts(t *testing.T) {
 	addr := netip.MustParseAddr
 	c := &model.Cluster{
@@ -21,7 +21,10 @@ func TestConflicts(t *testing.T) {
 			{Name: "n1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}},
 			{
 				Name: "n2", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/24")},
-				Brought: []model.Brought{{Addr: addr("192.0.2.1"), Pod: "shop/there"}, {Addr: addr("192.0.2.2"), Pod: "shop/gone"}, {Addr: addr("192.0.2.3"), Pod: "shop/web"}},
+				Brought: []model.Brought{
+					{Addr: addr("192.0.2.1"), Pod: "shop/there"}, {Addr: addr("192.0.2.2"), Pod: "shop/gone"},
+					{Addr: addr("192.0.2.3"), Pod: "shop/web"},
+				},
 			},
 		},
 		Pods: []model.Pod{{Namespace: "shop", Name: "there", Node: "n2"}, {Namespace: "shop", Name: "web", Node: "n2"}},
@@ -37,11 +40,14 @@ func TestConflicts(t *testing.T) {
 	} {
 		err := conflicts.Check(t.Context(), addr(a), model.PodRef{Namespace: "shop", Name: "web"})
 		var f *model.Fault
-		if (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) || !errors.As(err, &f) || f.Code != model.CodeTaken) {
+		if (err == nil) != (want == "") || err != nil &&
+			(!strings.Contains(err.Error(), want) || !errors.As(err, &f) || f.Code != model.CodeTaken) {
 			t.Errorf("%s: %v, want %q", a, err, want)
 		}
 	}
-	if err := (Conflicts{Cluster: func() *model.Cluster { return nil }}).Check(t.Context(), addr("10.2.0.9"), model.PodRef{}); err != nil {
+	if err := (Conflicts{
+		Cluster: func() *model.Cluster { return nil },
+	}).Check(t.Context(), addr("10.2.0.9"), model.PodRef{}); err != nil {
 		t.Errorf("before the cluster is known: %v", err)
 	}
 }

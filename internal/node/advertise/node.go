@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package advertise tells the other nodes what they must know of this one: how it is reached, as flannel does (Node), which
-// addresses its pods use outside of IPAM (PodIPs), and that it exists, where no Kubernetes says so (Register). Conflicts reads what
-// the other nodes advertised.
+// Package advertise tells the other nodes what they must know of this one: how it is reached, as flannel does (Node),
+// which addresses its pods use outside of IPAM (PodIPs), and that it exists, where no Kubernetes says so (Register).
+// Conflicts reads what the other nodes advertised.
 package advertise
 
 import (
@@ -27,8 +27,8 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// comparePeriod is how often the node's own object is compared with what should be there without a sign: an underlay may have
-// changed. What failed is tried again after firstRetry, then after twice as long, up to comparePeriod.
+// comparePeriod is how often the node's own object is compared with what should be there without a sign: an underlay
+// may have changed. What failed is tried again after firstRetry, then after twice as long, up to comparePeriod.
 const comparePeriod, firstRetry = 30 * time.Second, time.Second
 
 // Mesh is the mesh on this node.
@@ -61,7 +61,8 @@ type Node struct {
 // NewNode returns a Node.
 func NewNode(cfg NodeConfig) *Node { return &Node{cfg: cfg} }
 
-// Run advertises, as flannel does, until ctx ends. What is advertised is what the reconciler planned last, which knows also what back ends in user space found out.
+// Run advertises, as flannel does, until ctx ends. What is advertised is what the reconciler planned last, which knows
+// also what back ends in user space found out.
 func (t *Node) Run(ctx context.Context) error {
 	pause, trouble := firstRetry, ""
 	var due <-chan time.Time
@@ -145,7 +146,8 @@ func (t *Node) publish(ctx context.Context, self model.Node, topology *mesh.Topo
 		return fmt.Errorf("node %s: %w", self.Name, err)
 	}
 	t.available = true
-	t.cfg.Log.Info("told the other nodes", "backend", p.Backend, "addresses", p.Addrs, "annotations", len(status.Annotations))
+	t.cfg.Log.Info("told the other nodes", "backend", p.Backend, "addresses", p.Addrs,
+		"annotations", len(status.Annotations))
 	return nil
 }
 

@@ -110,7 +110,8 @@ func (p *PodIPs) advertise(ctx context.Context, said []model.Brought) ([]model.B
 		}
 		err = p.cfg.Kubernetes.PatchNode(ctx, self.Name, status)
 	} else if p.cfg.Directory != nil {
-		_, err = p.cfg.Directory.Modify(ctx, store.NodeKey(self.Name), store.Annotate(map[string]string{store.BroughtAnnotation: text}))
+		_, err = p.cfg.Directory.Modify(ctx, store.NodeKey(self.Name),
+			store.Annotate(map[string]string{store.BroughtAnnotation: text}))
 	}
 	if err != nil {
 		return said, fmt.Errorf("node %s: %w", self.Name, err)
@@ -118,8 +119,8 @@ func (p *PodIPs) advertise(ctx context.Context, said []model.Brought) ([]model.B
 	return next, nil
 }
 
-// inTurn is what is told of addresses: those that the configuration permits. Who has one already keeps its turn, and who comes
-// after others, on whatever node, has the next.
+// inTurn is what is told of addresses: those that the configuration permits. Who has one already keeps its turn, and
+// who comes after others, on whatever node, has the next.
 func (p *PodIPs) inTurn(all []attach.Brought, before []model.Brought) []model.Brought {
 	var out []model.Brought
 	for _, b := range all {
@@ -128,7 +129,9 @@ func (p *PodIPs) inTurn(all []attach.Brought, before []model.Brought) []model.Br
 			continue
 		}
 		one := model.Brought{Addr: b.Addr, Pod: b.Pod.String(), UID: b.Pod.UID}
-		if i := slices.IndexFunc(before, func(o model.Brought) bool { return o.Addr == one.Addr && o.Pod == one.Pod && o.UID == one.UID }); i >= 0 {
+		if i := slices.IndexFunc(before, func(o model.Brought) bool {
+			return o.Addr == one.Addr && o.Pod == one.Pod && o.UID == one.UID
+		}); i >= 0 {
 			one.Turn = before[i].Turn
 		} else {
 			for _, n := range p.cfg.Facts.Cluster().Nodes {

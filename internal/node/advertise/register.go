@@ -15,9 +15,11 @@ import (
 // registerAgain is when a node that could not be written is tried again.
 const registerAgain = 2 * time.Second
 
-// Register creates the object of this node: blocks of a node that has no object are taken over in time. There is no Kubernetes to
-// do it; people delete the objects of hosts that are gone for good.
-func Register(ctx context.Context, objects store.Objects, name string, log *slog.Logger, after func(time.Duration) <-chan time.Time) error {
+// Register creates the object of this node: blocks of a node that has no object are taken over in time. There is no
+// Kubernetes to do it; people delete the objects of hosts that are gone for good.
+func Register(
+	ctx context.Context, objects store.Objects, name string, log *slog.Logger, after func(time.Duration) <-chan time.Time,
+) error {
 	node, err := store.NewObject(fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Node","metadata":{"name":%q}}`, name))
 	if err != nil {
 		return err

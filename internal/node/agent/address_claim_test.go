@@ -11,11 +11,16 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestAddressClaimOfPods: pods that name a claim have its address, one after the other; it is written before the pod has it.
+// TestAddressClaimOfPods: pods that name a claim have its address, one after the other; it is written before the pod
+// has it.
 func TestAddressClaimOfPods(t *testing.T) {
 	nettest.Whole(t)
 	p := newTwo(t, "pools: [{name: green, cidr: 10.77.0.0/24, blockSize: 28}]")
-	o, err := store.NewObject([]byte(`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressClaim","metadata":{"namespace":"shop","name":"db"},"spec":{}}`))
+	o, err := store.NewObject(
+		[]byte(
+			`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressClaim","metadata":{"namespace":"shop","name":"db"},"spec":{}}`,
+		),
+	)
 	if err == nil {
 		_, err = p.store.Create(o)
 	}
@@ -30,10 +35,12 @@ func TestAddressClaimOfPods(t *testing.T) {
 	if err != nil || !netip.MustParsePrefix("10.77.0.0/24").Contains(addr) {
 		t.Fatalf("%s %v\n%s", addr, err, p.nodes[0].log())
 	}
-	if o, err = p.store.Get(o.Key); err != nil || !strings.Contains(string(o.Raw), `"status":{"addresses":["`+addr.String()+`"],"node":"n1"}`) {
+	if o, err = p.store.Get(o.Key); err != nil ||
+		!strings.Contains(string(o.Raw), `"status":{"addresses":["`+addr.String()+`"],"node":"n1"}`) {
 		t.Errorf("%s %v", o.Raw, err)
 	}
-	if _, got, err := p.named("shop", "second"); err == nil || !strings.Contains(err.Error(), "is taken by interface eth0 of container id-first") {
+	if _, got, err := p.named("shop", "second"); err == nil ||
+		!strings.Contains(err.Error(), "is taken by interface eth0 of container id-first") {
 		t.Errorf("a second pod at the same time: %s %v", got, err)
 	}
 	list, err := p.nodes[0].own()

@@ -15,7 +15,9 @@ import (
 // admin answers root until ctx ends.
 func (a *agent) admin(ctx context.Context) error {
 	routes := adminapi.Routes{
-		"POST " + adminapi.RouteCheck:   func(r *http.Request) (any, error) { return a.attachments.inspector.CheckAll(r.Context()), nil },
+		"POST " + adminapi.RouteCheck: func(r *http.Request) (any, error) {
+			return a.attachments.inspector.CheckAll(r.Context()), nil
+		},
 		"GET " + adminapi.RouteMesh:     func(*http.Request) (any, error) { return a.overlay.Status() },
 		"GET " + adminapi.RouteSettings: func(*http.Request) (any, error) { return settings(a.cfg), nil },
 	}
@@ -29,8 +31,8 @@ func (a *agent) admin(ctx context.Context) error {
 	return routes.ServeOn(ctx, a.admins, a.cfg.Log)
 }
 
-// listenAdmin takes over the socket beside the one for CNI calls, which is found by the state directory, too. From then on who asks
-// waits for admin.
+// listenAdmin takes over the socket beside the one for CNI calls, which is found by the state directory, too. From then
+// on who asks waits for admin.
 func (a *agent) listenAdmin() (err error) {
 	path := adminapi.Path(a.cfg.Socket)
 	if err := adminapi.Link(path, a.cfg.StateDir); err != nil {

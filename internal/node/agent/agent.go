@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent builds the parts of a node's agent, hands them to each other, starts and stops them, and does nothing else: what has
-// logic of its own is a room beside this one.
+// Package agent builds the parts of a node's agent, hands them to each other, starts and stops them, and does nothing
+// else: what has logic of its own is a room beside this one.
 //
 //	weft-cni → cniserver → attach → ledger, kernel        calls
 //	store → facts → reconcile → kernel                    the mesh, when there is a store

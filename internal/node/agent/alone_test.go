@@ -18,8 +18,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// linked is a node whose CNI binary directory has links to weft-cni under the names of plugins, beside reference plugins that a
-// runtime executes itself.
+// linked is a node whose CNI binary directory has links to weft-cni under the names of plugins, beside reference
+// plugins that a runtime executes itself.
 type linked struct{ *podnets }
 
 func newLinked(t *testing.T) linked {
@@ -42,14 +42,17 @@ func newLinked(t *testing.T) linked {
 			t.Fatal(err)
 		}
 	}
-	p.cni = libcni.NewCNIConfigWithCacheDir([]string{p.path("bin"), os.Getenv(binVar)}, p.path("cache"), &inNode{node: p.node})
+	p.cni = libcni.NewCNIConfigWithCacheDir([]string{p.path("bin"), os.Getenv(binVar)}, p.path("cache"), &inNode{
+		node: p.node,
+	})
 	return p
 }
 
 // lan is a network of the reference plugin macvlan with addresses of an IPAM plugin of that type: two, by its range.
 func (p linked) lan(typ string) *libcni.NetworkConfigList {
 	p.t.Helper()
-	list, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"lan","plugins":[{"type":"macvlan","master":"up0","socket":%q,
+	list, err := libcni.NetworkConfFromBytes(
+		fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"lan","plugins":[{"type":"macvlan","master":"up0","socket":%q,
 		"ipam":{"type":%q,"range":"10.55.0.0/24","range_start":"10.55.0.10","range_end":"10.55.0.11"}}]}`, p.socket(), typ))
 	if err != nil {
 		p.t.Fatal(err)
@@ -86,8 +89,8 @@ func (p linked) frees(list *libcni.NetworkConfigList, id string, ns *netns.NS) s
 	return ""
 }
 
-// TestIPAMForAnotherVendorsPlugin: a plugin that the runtime executes has its addresses allocated by the agent, through a link to
-// weft-cni that has the IPAM plugin's name.
+// TestIPAMForAnotherVendorsPlugin: a plugin that the runtime executes has its addresses allocated by the agent, through
+// a link to weft-cni that has the IPAM plugin's name.
 func TestIPAMForAnotherVendorsPlugin(t *testing.T) {
 	nettest.Whole(t)
 	for _, typ := range []string{"whereabouts", "weft"} {
@@ -153,7 +156,8 @@ func TestIPAMForAnotherVendorsPlugin(t *testing.T) {
 // collected has the IPAM plugin itself collect garbage: what no valid attachment has is given again.
 func (p linked) collected(list *libcni.NetworkConfigList, typ string, c, a *netns.NS) {
 	p.t.Helper()
-	conf := strings.Replace(string(list.Plugins[0].Bytes), "{", `{"name":"lan","cniVersion":"1.1.0","cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"}],`, 1)
+	conf := strings.Replace(string(list.Plugins[0].Bytes), "{",
+		`{"name":"lan","cniVersion":"1.1.0","cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"}],`, 1)
 	cmd := exec.Command(p.path("bin", typ))
 	cmd.Env = []string{"CNI_COMMAND=GC", "CNI_PATH=" + p.path("bin")}
 	cmd.Stdin = strings.NewReader(conf)
@@ -168,12 +172,13 @@ func (p linked) collected(list *libcni.NetworkConfigList, typ string, c, a *netn
 	}
 }
 
-// TestIPAMOfAForeignPlugin: a plugin that the agent executes has the agent allocate its addresses, while the attachment's own call is
-// under way.
+// TestIPAMOfAForeignPlugin: a plugin that the agent executes has the agent allocate its addresses, while the
+// attachment's own call is under way.
 func TestIPAMOfAForeignPlugin(t *testing.T) {
 	nettest.Whole(t)
 	p := newLinked(t)
-	p.network("default", "wire", fmt.Sprintf(`{"cniVersion":"1.0.0","type":"other-macvlan","master":"up0","socket":%q,"ipam":{"type":"whereabouts",
+	p.network("default", "wire",
+		fmt.Sprintf(`{"cniVersion":"1.0.0","type":"other-macvlan","master":"up0","socket":%q,"ipam":{"type":"whereabouts",
 		"range":"10.56.0.0/24","range_start":"10.56.0.10","range_end":"10.56.0.10"}}`, p.socket()))
 	p.start()
 	for i := range 3 { // there is one address: each is given back
@@ -205,8 +210,8 @@ func TestIPAMOfAForeignPlugin(t *testing.T) {
 	}
 }
 
-// TestUnservedPlugins: an agent that has no place for the cluster's objects refuses what needs one, and does not execute the link to
-// weft-cni, which would call the agent again. VERSION needs nobody.
+// TestUnservedPlugins: an agent that has no place for the cluster's objects refuses what needs one, and does not
+// execute the link to weft-cni, which would call the agent again. VERSION needs nobody.
 func TestUnservedPlugins(t *testing.T) {
 	p := newLinked(t)
 	p.args = nil
@@ -236,17 +241,21 @@ func TestUnservedPlugins(t *testing.T) {
 	}
 }
 
-// TestCalicosOwnList: the list that Calico's installation writes runs as it stands, plugin by plugin, with the link in the place of
-// Calico's plugin.
+// TestCalicosOwnList: the list that Calico's installation writes runs as it stands, plugin by plugin, with the link in
+// the place of Calico's plugin.
 func TestCalicosOwnList(t *testing.T) {
 	nettest.Whole(t)
 	p := newLinked(t)
 	p.object("pool", map[string]any{
 		"apiVersion": "weft.dev/v1alpha1", "kind": "AddressPool", "metadata": map[string]any{"name": "pods"},
-		"spec": map[string]any{"assignmentMode": "Automatic", "regions": []any{map[string]any{"cidr": "10.57.0.0/24", "blockSize": 28}}},
+		"spec": map[string]any{
+			"assignmentMode": "Automatic", "regions": []any{map[string]any{"cidr": "10.57.0.0/24", "blockSize": 28}},
+		},
 	})
 	p.start()
-	list, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"name":"k8s-pod-network","cniVersion":"0.3.1","plugins":[{"type":"calico","socket":%q,"log_level":"info",
+	list, err := libcni.NetworkConfFromBytes(
+		fmt.Appendf(
+			nil, `{"name":"k8s-pod-network","cniVersion":"0.3.1","plugins":[{"type":"calico","socket":%q,"log_level":"info",
 		"log_file_path":"/var/log/calico/cni/cni.log","datastore_type":"kubernetes","nodename":"n1","mtu":1400,"ipam":{"type":"calico-ipam"},
 		"policy":{"type":"k8s"},"kubernetes":{"kubeconfig":"/etc/cni/net.d/calico-kubeconfig"}},
 		{"type":"tuning","sysctl":{"net.ipv4.conf.all.log_martians":"1"}}]}`, p.socket()))
@@ -258,7 +267,10 @@ func TestCalicosOwnList(t *testing.T) {
 	p.pod("pod", "wire1")
 	p.usual()
 	conf := runtimeConf("id-pod", ns)
-	conf.Args = [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", "pod"}, {"K8S_POD_INFRA_CONTAINER_ID", "id-pod"}}
+	conf.Args = [][2]string{
+		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", "pod"},
+		{"K8S_POD_INFRA_CONTAINER_ID", "id-pod"},
+	}
 	result, err := p.cni.AddNetworkList(p.ctx(), list, conf)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, p.log())

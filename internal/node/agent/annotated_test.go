@@ -74,15 +74,20 @@ func (p two) namedOn(w *world, namespace, name string) (*netns.NS, netip.Addr, e
 	return ns, result.IPs[0].Address.Addr(), nil
 }
 
-// What pods and namespaces say of addresses in Calico's words is so on weft's own network: the pool that a namespace names, an
-// address and a hardware address that a pod names; an address that somebody has is refused.
+// What pods and namespaces say of addresses in Calico's words is so on weft's own network: the pool that a namespace
+// names, an address and a hardware address that a pod names; an address that somebody has is refused.
 func TestAnnotatedPods(t *testing.T) {
 	nettest.Whole(t)
-	p := newTwo(t, "masquerade: false, permit: [ipAddrsNoIpam], pools: [{name: green, cidr: 10.77.0.0/24, blockSize: 28}, {name: blue, cidr: 10.78.0.0/24, blockSize: 28}]")
+	p := newTwo(
+		t,
+		"masquerade: false, permit: [ipAddrsNoIpam], pools: [{name: green, cidr: 10.77.0.0/24, blockSize: 28}, {name: blue, cidr: 10.78.0.0/24, blockSize: 28}]",
+	)
 	const cni = "cni.projectcalico.org/"
 	p.put("Namespace", "", "team", map[string]string{cni + "ipv4pools": `["blue"]`})
 	p.put("Pod", "team", "follows", nil)
-	p.put("Pod", "team", "differs", map[string]string{cni + "ipv4pools": `["10.77.0.0/24"]`, cni + "hwAddr": "02:00:00:00:00:77"})
+	p.put("Pod", "team", "differs", map[string]string{
+		cni + "ipv4pools": `["10.77.0.0/24"]`, cni + "hwAddr": "02:00:00:00:00:77",
+	})
 	p.put("Pod", "team", "fixed", map[string]string{cni + "ipAddrs": `["10.78.0.9"]`})
 	p.put("Pod", "team", "rival", map[string]string{cni + "ipAddrs": `["10.78.0.9"]`})
 	p.put("Pod", "team", "brings", map[string]string{cni + "ipAddrsNoIpam": `["172.16.0.9"]`})
@@ -97,12 +102,16 @@ func TestAnnotatedPods(t *testing.T) {
 		return ns
 	}
 	within("follows", "10.78.0.0/24")
-	if out := nettest.Run(t, within("differs", "10.77.0.0/24"), "ip", "link", "show", "eth0"); !strings.Contains(out, "02:00:00:00:00:77") {
+	if out := nettest.Run(t, within("differs", "10.77.0.0/24"), "ip", "link", "show", "eth0"); !strings.Contains(out,
+		"02:00:00:00:00:77") {
 		t.Error(out)
 	}
 	within("fixed", "10.78.0.9/32")
 	within("brings", "172.16.0.9/32")
-	for name, want := range map[string]string{"floats": "feature_control.floating_ips is off", "rival": "10.78.0.9", "wrong": "annotation cni.projectcalico.org/ipAddrs"} {
+	for name, want := range map[string]string{
+		"floats": "feature_control.floating_ips is off", "rival": "10.78.0.9",
+		"wrong": "annotation cni.projectcalico.org/ipAddrs",
+	} {
 		if _, addr, err := p.named("team", name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %s %v, want an error about %s", name, addr, err, want)
 		}

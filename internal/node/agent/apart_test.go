@@ -19,8 +19,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestOldServer: a pod's agent ends with an error that names the version where the API server is too old, though it did not answer at
-// first; an agent with a kubeconfig of its own, whose rights are people's business, goes on.
+// TestOldServer: a pod's agent ends with an error that names the version where the API server is too old, though it did
+// not answer at first; an agent with a kubeconfig of its own, whose rights are people's business, goes on.
 func TestOldServer(t *testing.T) {
 	nettest.Whole(t)
 	nettest.Run(t, nil, "ip", "link", "set", "lo", "up")
@@ -36,19 +36,27 @@ func TestOldServer(t *testing.T) {
 	}))
 	defer s.Close()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":%q}}],"contexts":[{"name":"c","context":{"cluster":"c"}}]}`, s.URL)
+	text := fmt.Sprintf(
+		`{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":%q}}],"contexts":[{"name":"c","context":{"cluster":"c"}}]}`, s.URL,
+	)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Log: slog.New(slog.DiscardHandler), Now: time.Now, After: func(time.Duration) <-chan time.Time { return time.After(10 * time.Millisecond) }}
-	k, err := kube.Open(kube.Config{Access: kube.Access{Kubeconfig: file, Getenv: os.Getenv}, Node: "n1", Log: cfg.Log, Now: cfg.Now, After: cfg.After})
+	cfg := Config{
+		Log: slog.New(slog.DiscardHandler), Now: time.Now,
+		After: func(time.Duration) <-chan time.Time { return time.After(10 * time.Millisecond) },
+	}
+	k, err := kube.Open(kube.Config{
+		Access: kube.Access{Kubeconfig: file, Getenv: os.Getenv}, Node: "n1", Log: cfg.Log, Now: cfg.Now, After: cfg.After,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := awaitServer(ctx, k, false, cfg); err != nil || asked.Load() != 0 {
 		t.Errorf("with a kubeconfig: %v, asked %d times", err, asked.Load())
 	}
-	if err := awaitServer(ctx, k, true, cfg); err == nil || !strings.Contains(err.Error(), `"v1.31.2" (1.31): before 1.32`) || asked.Load() < 2 {
+	if err := awaitServer(ctx, k, true, cfg); err == nil ||
+		!strings.Contains(err.Error(), `"v1.31.2" (1.31): before 1.32`) || asked.Load() < 2 {
 		t.Errorf("a server of 1.31: %v, asked %d times", err, asked.Load())
 	}
 }

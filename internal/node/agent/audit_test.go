@@ -51,7 +51,8 @@ func TestAudit(t *testing.T) {
 	nettest.Run(t, ns, "ip", "addr", "add", free+"/32", "dev", "lo")
 	// What a pod lacks is put back once, and left to the pod when it goes again.
 	nettest.Run(t, ns, "ip", "addr", "flush", "dev", "eth0")
-	for until := time.Now().Add(time.Minute); !strings.Contains(nettest.Run(t, ns, "ip", "addr", "show", "dev", "eth0"), " "+addr+"/"); {
+	for until := time.Now().Add(time.Minute); !strings.Contains(nettest.Run(t, ns, "ip", "addr", "show", "dev", "eth0"),
+		" "+addr+"/"); {
 		if time.Now().After(until) {
 			t.Fatalf("the address is not put back:\n%s", w.log())
 		}
@@ -74,8 +75,8 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestAuditOfRanges: addresses of a node's own range stand in files of host-local's. What is left there without an attachment is found,
-// and counted as in use; an attachment without its file is found, too.
+// TestAuditOfRanges: addresses of a node's own range stand in files of host-local's. What is left there without an
+// attachment is found, and counted as in use; an attachment without its file is found, too.
 func TestAuditOfRanges(t *testing.T) {
 	nettest.Whole(t)
 	w := newWorld(t)
@@ -105,7 +106,8 @@ func TestAuditOfRanges(t *testing.T) {
 	}
 	got := w.audit(store)
 	for _, want := range []string{
-		"address 10.8.0.77 is reserved in " + dir + " for interface eth0 of container gone, and the ledger has no such attachment", "1 findings are left",
+		"address 10.8.0.77 is reserved in " + dir +
+			" for interface eth0 of container gone, and the ledger has no such attachment", "1 findings are left",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("missing: %s in %s", want, got)
@@ -116,10 +118,13 @@ func TestAuditOfRanges(t *testing.T) {
 	if err := w.node.Do(func() (err error) { out, err = cmd.CombinedOutput(); return err }); err != nil {
 		t.Fatalf("%v %s", err, out)
 	}
-	if got := strings.Join(strings.Fields(string(out)), " "); got != "NODE RANGE TOTAL USED FREE n1 10.8.0.0/16 65533 3 65530" {
+	if got := strings.Join(strings.Fields(string(out)), " "); got !=
+		"NODE RANGE TOTAL USED FREE n1 10.8.0.0/16 65533 3 65530" {
 		t.Error(got)
 	}
-	if err := w.cni.GCNetworkList(w.ctx(), list, &libcni.GCArgs{ValidAttachments: []types.GCAttachment{{ContainerID: "c1", IfName: "eth0"}, {ContainerID: "c2", IfName: "eth0"}}}); err != nil {
+	if err := w.cni.GCNetworkList(w.ctx(), list, &libcni.GCArgs{
+		ValidAttachments: []types.GCAttachment{{ContainerID: "c1", IfName: "eth0"}, {ContainerID: "c2", IfName: "eth0"}},
+	}); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "10.8.0.77")); err == nil {

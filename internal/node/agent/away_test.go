@@ -52,7 +52,9 @@ func (k *kubeWorld) attach(p *awayPod) error {
 		return err == nil
 	})
 	p.conf = runtimeConf("id-"+p.name, p.ns)
-	p.conf.Args = [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", p.name}, {"K8S_POD_UID", p.uid}}
+	p.conf.Args = [][2]string{
+		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", p.name}, {"K8S_POD_UID", p.uid},
+	}
 	got, err := p.w.cni.AddNetworkList(p.w.ctx(), p.list, p.conf)
 	if err != nil {
 		return err
@@ -66,7 +68,8 @@ func (k *kubeWorld) attach(p *awayPod) error {
 	return nil
 }
 
-// running tells the API server of a pod's address, as a kubelet does: by a patch, because the agents write into the pod meanwhile.
+// running tells the API server of a pod's address, as a kubelet does: by a patch, because the agents write into the pod
+// meanwhile.
 func (k *kubeWorld) running(pods ...*awayPod) {
 	k.t.Helper()
 	for _, p := range pods {
@@ -83,10 +86,12 @@ func (p *awayPod) reaches(to *awayPod) bool {
 
 func ingress(name, app, from string) fields {
 	return fields{
-		"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": fields{"name": name, "namespace": "default"},
-		"spec": fields{"podSelector": fields{"matchLabels": fields{"app": app}}, "policyTypes": []string{"Ingress"}, "ingress": []fields{
-			{"from": []fields{{"podSelector": fields{"matchLabels": fields{"app": from}}}}},
-		}},
+		"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+		"metadata": fields{"name": name, "namespace": "default"},
+		"spec": fields{"podSelector": fields{"matchLabels": fields{"app": app}}, "policyTypes": []string{"Ingress"},
+			"ingress": []fields{
+				{"from": []fields{{"podSelector": fields{"matchLabels": fields{"app": from}}}}},
+			}},
 	}
 }
 
@@ -96,9 +101,9 @@ const (
 	awayClaims   = "/apis/weft.dev/v1alpha1/namespaces/default/addressclaims"
 )
 
-// TestServerAwayWhileThingsChange: the agents do not hear of the API server while a policy, a pool and a claim change, pods come, and an agent is
-// killed; the server itself stops and starts, too. What was closed stays closed meanwhile, what was given stays given, and when the server
-// is back all of it holds as it is there.
+// TestServerAwayWhileThingsChange: the agents do not hear of the API server while a policy, a pool and a claim change,
+// pods come, and an agent is killed; the server itself stops and starts, too. What was closed stays closed meanwhile,
+// what was given stays given, and when the server is back all of it holds as it is there.
 func TestServerAwayWhileThingsChange(t *testing.T) {
 	nettest.Whole(t)
 	k := newKubeWorld(t, 2)
@@ -109,9 +114,12 @@ func TestServerAwayWhileThingsChange(t *testing.T) {
 		w.start()
 	}
 	k.Do("POST", awayPolicies, ingress("web", "web", "client"))
-	k.Do("POST", awayClaims, fields{"apiVersion": "weft.dev/v1alpha1", "kind": "AddressClaim", "metadata": fields{"name": "kept"}, "spec": fields{}})
+	k.Do("POST", awayClaims, fields{
+		"apiVersion": "weft.dev/v1alpha1", "kind": "AddressClaim", "metadata": fields{"name": "kept"}, "spec": fields{},
+	})
 	claim := func(name string) map[string]string { return map[string]string{"weft.dev/address-claim": name} }
-	web, client, other := k.born("web", 1, "web", nil), k.born("client", 2, "client", nil), k.born("other", 2, "other", nil)
+	web, client, other := k.born("web", 1, "web", nil), k.born("client", 2, "client", nil),
+		k.born("other", 2, "other", nil)
 	kept := k.born("kept", 1, "kept", claim("kept"))
 	early := k.born("early", 1, "web", nil) // known before, attached meanwhile
 	for i, names := range [][]string{{"web", "kept", "early"}, {"client", "other"}} {
@@ -134,9 +142,15 @@ func TestServerAwayWhileThingsChange(t *testing.T) {
 	k.Do("PATCH", awayPoolPath+"/green", fields{"spec": fields{"disabled": true}})
 	k.Do("POST", awayPoolPath, fields{
 		"apiVersion": "weft.dev/v1alpha1", "kind": "AddressPool", "metadata": fields{"name": "blue"},
-		"spec": fields{"assignmentMode": "Automatic", "encapsulation": fields{"kind": "none"}, "regions": []fields{{"cidr": "10.78.0.0/24", "blockSize": 28}}},
+		"spec": fields{
+			"assignmentMode": "Automatic", "encapsulation": fields{"kind": "none"},
+			"regions": []fields{{"cidr": "10.78.0.0/24", "blockSize": 28}},
+		},
 	})
-	k.Do("POST", awayClaims, fields{"apiVersion": "weft.dev/v1alpha1", "kind": "AddressClaim", "metadata": fields{"name": "new"}, "spec": fields{"addresses": []string{"10.78.0.77"}}})
+	k.Do("POST", awayClaims, fields{
+		"apiVersion": "weft.dev/v1alpha1", "kind": "AddressClaim", "metadata": fields{"name": "new"},
+		"spec": fields{"addresses": []string{"10.78.0.77"}},
+	})
 	k.Do("DELETE", awayClaims+"/kept", nil)
 	late, claiming := k.born("late", 1, "web", nil), k.born("claiming", 2, "kept", claim("new"))
 
@@ -169,7 +183,9 @@ func TestServerAwayWhileThingsChange(t *testing.T) {
 	k.nodes[0].kill()
 	nettest.Run(t, k.nodes[0].node, "nft", "flush", "ruleset") // as a firewall that starts anew
 	k.nodes[0].start()
-	k.until("the known policy holds again", func() bool { return !other.reaches(web) && !other.reaches(early) && client.reaches(web) })
+	k.until("the known policy holds again", func() bool {
+		return !other.reaches(web) && !other.reaches(early) && client.reaches(web)
+	})
 	closed("away, after a kill")
 	k.Server.Stop()
 	closed("no server")
@@ -206,7 +222,9 @@ func TestServerAwayWhileThingsChange(t *testing.T) {
 	k.until("the claim says who has its address", func() bool {
 		return strings.Contains(string(k.Do("GET", awayClaims+"/new", nil)), `"addresses":["10.78.0.77"]`)
 	})
-	k.until("the new pod is reached as the policies say", func() bool { return other.reaches(late) && !client.reaches(late) && other.reaches(claiming) })
+	k.until("the new pod is reached as the policies say", func() bool {
+		return other.reaches(late) && !client.reaches(late) && other.reaches(claiming)
+	})
 	given := map[netip.Addr]string{}
 	for _, p := range []*awayPod{web, client, other, kept, early, late, claiming} {
 		if who, twice := given[p.addr]; twice {

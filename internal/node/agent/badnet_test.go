@@ -24,7 +24,8 @@ type badNetwork struct {
 func (p *podnets) badNetworks() []badNetwork {
 	const element = "annotation k8s.v1.cni.cncf.io/networks: element 3: "
 	foreign := func(more string) string {
-		return fmt.Sprintf(`{"cniVersion":"1.0.0","plugins":[%s,{"type":"foreign","mark":%q,%s}]}`, p.wire(5, ""), p.path("marks"), more)
+		return fmt.Sprintf(`{"cniVersion":"1.0.0","plugins":[%s,{"type":"foreign","mark":%q,%s}]}`, p.wire(5, ""),
+			p.path("marks"), more)
 	}
 	return []badNetwork{
 		{
@@ -33,9 +34,13 @@ func (p *podnets) badNetworks() []badNetwork {
 		},
 		{
 			asked: "far/wire", code: 7,
-			msg: element + "network far/wire: the node keeps namespaces apart (namespaceIsolation), and the pod is in namespace default",
+			msg: element +
+				"network far/wire: the node keeps namespaces apart (namespaceIsolation), and the pod is in namespace default",
 		},
-		{asked: "wire3@net1", code: 7, msg: "interface net1: both network default/wire1 and network default/wire3 are to have it"},
+		{
+			asked: "wire3@net1", code: 7,
+			msg: "interface net1: both network default/wire1 and network default/wire3 are to have it",
+		},
 		{asked: "wire3@eth0", code: 7, msg: "network default/wire3: interface eth0: the name is taken by the first network"},
 		{
 			name: "broken", config: "{\n  \"type\": \"macvlan\",\n  \"master\": }", asked: "broken", code: 6,
@@ -45,8 +50,14 @@ func (p *podnets) badNetworks() []badNetwork {
 			asked: "[{\"name\":\"wire1\"},\n {\"name\": }]", code: 6,
 			msg: "annotation k8s.v1.cni.cncf.io/networks: line 2 column 11: invalid character '}' looking for beginning of value",
 		},
-		{asked: `[{"name":"wire1","ips":"10.61.0.9"}]`, code: 6, msg: "annotation k8s.v1.cni.cncf.io/networks: element 1: ips is string, want list"},
-		{asked: `[{"name":"wire1","default-route":["here"]}]`, code: 6, msg: `annotation k8s.v1.cni.cncf.io/networks: element 1: default-route: "here" is no address`},
+		{
+			asked: `[{"name":"wire1","ips":"10.61.0.9"}]`, code: 6,
+			msg: "annotation k8s.v1.cni.cncf.io/networks: element 1: ips is string, want list",
+		},
+		{
+			asked: `[{"name":"wire1","default-route":["here"]}]`, code: 6,
+			msg: `annotation k8s.v1.cni.cncf.io/networks: element 1: default-route: "here" is no address`,
+		},
 		{asked: "wire1@a/b/c", code: 7, msg: `annotation k8s.v1.cni.cncf.io/networks: "wire1@a/b/c" cannot be read`},
 		{
 			asked: `{"name":"wire3","ips":["10.9.9.9"]}`, code: 7,
@@ -73,7 +84,8 @@ func (p *podnets) badNetworks() []badNetwork {
 			msg: fmt.Sprintf(`network default/absent: plugin "nobody": no such program in %q`, os.Getenv(binVar)),
 		},
 		{
-			name: "absent-ipam", config: `{"cniVersion":"1.0.0","type":"macvlan","master":"up0","ipam":{"type":"nobody"}}`, asked: "absent-ipam", code: 7,
+			name: "absent-ipam", config: `{"cniVersion":"1.0.0","type":"macvlan","master":"up0","ipam":{"type":"nobody"}}`,
+			asked: "absent-ipam", code: 7,
 			msg: fmt.Sprintf(`network default/absent-ipam: ipam.type plugin "nobody": no such program in %q`, os.Getenv(binVar)),
 		},
 		{
@@ -95,8 +107,8 @@ func (p *podnets) badNetworks() []badNetwork {
 	}
 }
 
-// TestBadNetworks: whatever a pod asks for that it cannot get, its event and the runtime's error say it in one sentence,
-// and what it had got before is undone exactly.
+// TestBadNetworks: whatever a pod asks for that it cannot get, its event and the runtime's error say it in one
+// sentence, and what it had got before is undone exactly.
 func TestBadNetworks(t *testing.T) {
 	nettest.Whole(t)
 	p := newPodnets(t)
@@ -158,22 +170,24 @@ func TestBadNetworks(t *testing.T) {
 	}
 }
 
-// TestHangsForGood: a plugin whose DEL hangs as well keeps nobody from undoing the other networks; its own undo is done as
-// soon as it works again, at the DEL of the runtime or when an agent starts.
+// TestHangsForGood: a plugin whose DEL hangs as well keeps nobody from undoing the other networks; its own undo is done
+// as soon as it works again, at the DEL of the runtime or when an agent starts.
 func TestHangsForGood(t *testing.T) {
 	nettest.Whole(t)
 	for _, how := range []string{"del", "start"} {
 		t.Run(how, func(t *testing.T) {
 			p := newPodnets(t)
 			p.usual()
-			p.network("default", "hang", fmt.Sprintf(`{"cniVersion":"1.0.0","plugins":[%s,{"type":"foreign","mark":%q,"hang":"any","awake":%q}]}`,
-				p.wire(5, ""), p.path("marks"), p.path("awake")))
+			p.network("default", "hang",
+				fmt.Sprintf(`{"cniVersion":"1.0.0","plugins":[%s,{"type":"foreign","mark":%q,"hang":"any","awake":%q}]}`,
+					p.wire(5, ""), p.path("marks"), p.path("awake")))
 			p.start()
 			p.pod("pod", "wire1,hang,wire2")
 			ns, before := nettest.NS(t, "pod"), p.host()
 			empty := inside(t, ns)
 			code, msg := said(p.addPod("pod", ns))
-			if code != uint(model.CodeTryAgain) || !strings.HasPrefix(msg, "network default/hang: plugin foreign ADD: no answer in time: context deadline exceeded") ||
+			if code != uint(model.CodeTryAgain) ||
+				!strings.HasPrefix(msg, "network default/hang: plugin foreign ADD: no answer in time: context deadline exceeded") ||
 				!strings.Contains(msg, "undo of") {
 				t.Errorf("code %d: %s", code, msg)
 			}
@@ -206,15 +220,16 @@ func TestHangsForGood(t *testing.T) {
 	}
 }
 
-// TestParallelNetworks: where the node's configuration asks for it, the foreign plugins of a pod's networks are executed at
-// the same time: each of these waits for the other. When one fails, all are undone.
+// TestParallelNetworks: where the node's configuration asks for it, the foreign plugins of a pod's networks are
+// executed at the same time: each of these waits for the other. When one fails, all are undone.
 func TestParallelNetworks(t *testing.T) {
 	nettest.Whole(t)
 	p := newPodnets(t)
 	p.usual()
 	p.env = nil
 	waits := func(i, other int, more string) string {
-		return fmt.Sprintf(`{"cniVersion":"1.0.0","plugins":[%s,{"type":"foreign","mark":%q,"meets":"net%d"%s}]}`, p.wire(4+i, ""), p.path("marks"), other, more)
+		return fmt.Sprintf(`{"cniVersion":"1.0.0","plugins":[%s,{"type":"foreign","mark":%q,"meets":"net%d"%s}]}`,
+			p.wire(4+i, ""), p.path("marks"), other, more)
 	}
 	p.network("default", "a", waits(1, 2, ""))
 	p.network("default", "b", waits(2, 1, ""))

@@ -62,8 +62,8 @@ func (b *base) open(cfg Config) (err error) {
 	return err
 }
 
-// alive is an error when the agent must be started again: its ledger is stuck. A full or read-only file system is not helped by
-// that, and policies and the mesh go on.
+// alive is an error when the agent must be started again: its ledger is stuck. A full or read-only file system is not
+// helped by that, and policies and the mesh go on.
 func (b *base) alive() error {
 	if err := b.ledger.Health(); errors.Is(err, ledger.ErrStuck) {
 		return err

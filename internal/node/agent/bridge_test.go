@@ -54,7 +54,8 @@ func TestBridgeOptions(t *testing.T) {
 		t.Errorf("CHECK: %v", err)
 	}
 	nettest.Run(t, w.node, "nft", "flush", "set", "bridge", "weft_spoof", "sources") // sets that lose elements wake nobody
-	if err := w.check(list, "c1", ns); code(err) != 102 || !strings.Contains(err.Error(), "weft_spoof: set sources element") {
+	if err := w.check(list, "c1", ns); code(err) != 102 ||
+		!strings.Contains(err.Error(), "weft_spoof: set sources element") {
 		t.Errorf("CHECK without the spoof check's element: %v", err)
 	}
 	other := nettest.NS(t, "other")
@@ -62,7 +63,8 @@ func TestBridgeOptions(t *testing.T) {
 		t.Fatalf("ADD: %v\n%s", err, w.log())
 	}
 	w.gc(list, "c2")
-	if rules := nettest.Run(t, w.node, "iptables-save"); strings.Contains(rules, `id: \"c1\"`) || !strings.Contains(rules, `id: \"c2\"`) {
+	if rules := nettest.Run(t, w.node, "iptables-save"); strings.Contains(rules, `id: \"c1\"`) ||
+		!strings.Contains(rules, `id: \"c2\"`) {
 		t.Errorf("after GC:\n%s", rules)
 	}
 	for range 2 {
@@ -86,11 +88,13 @@ func TestFlushedChainsAreRepaired(t *testing.T) {
 	if _, err := w.add(list, "c1", ns); err != nil {
 		t.Fatalf("ADD: %v\n%s", err, w.log())
 	}
-	w.repaired("flush", func() { nettest.Run(t, w.node, "nft", "flush", "ruleset") }, func() bool { return w.check(list, "c1", ns) == nil })
+	w.repaired("flush", func() { nettest.Run(t, w.node, "nft", "flush", "ruleset") }, func() bool {
+		return w.check(list, "c1", ns) == nil
+	})
 }
 
-// TestTakenOverFromTheReference: pods that the reference bridge made are ended by the agent, with and without namespace, and
-// by its GC.
+// TestTakenOverFromTheReference: pods that the reference bridge made are ended by the agent, with and without
+// namespace, and by its GC.
 func TestTakenOverFromTheReference(t *testing.T) {
 	nettest.Whole(t)
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
@@ -100,7 +104,8 @@ func TestTakenOverFromTheReference(t *testing.T) {
 	w := newWorld(t)
 	w.warm()
 	w.start()
-	delegate := strings.Replace(w.optioned(), "isDefaultGateway", "isGateway", 1) // the reference fails where IPAM gives the default route too
+	// the reference fails where IPAM gives the default route too
+	delegate := strings.Replace(w.optioned(), "isDefaultGateway", "isGateway", 1)
 	list := w.list("1.1.0", delegate)
 	spaces := map[string]*netns.NS{}
 	for _, id := range []string{"whole", "without", "collected", "kept"} {
@@ -108,7 +113,8 @@ func TestTakenOverFromTheReference(t *testing.T) {
 		conf := strings.Replace(delegate, "{", `{"cniVersion":"1.0.0","name":"net",`, 1)
 		cmd := exec.Command(filepath.Join(bin, "bridge"))
 		cmd.Stdin = strings.NewReader(conf)
-		cmd.Env = append(os.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID="+id, "CNI_IFNAME=eth0", "CNI_NETNS="+spaces[id].Path(), "CNI_PATH="+bin)
+		cmd.Env = append(os.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID="+id, "CNI_IFNAME=eth0",
+			"CNI_NETNS="+spaces[id].Path(), "CNI_PATH="+bin)
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out
 		if err := w.node.Do(cmd.Start); err != nil {
@@ -120,7 +126,8 @@ func TestTakenOverFromTheReference(t *testing.T) {
 	}
 	left := func(id string) bool {
 		rules := nettest.Run(t, w.node, "iptables-save") + nettest.Run(t, w.node, "nft", "list", "table", "bridge", "nat")
-		return strings.Contains(rules, `id: \"`+id+`\"`) || strings.Contains(rules, "cni-br-iface-"+id) || strings.Contains(rules, "macspoofchk-"+id)
+		return strings.Contains(rules, `id: \"`+id+`\"`) || strings.Contains(rules, "cni-br-iface-"+id) ||
+			strings.Contains(rules, "macspoofchk-"+id)
 	}
 	if err := w.del(list, "whole", spaces["whole"]); err != nil {
 		t.Errorf("DEL: %v", err)

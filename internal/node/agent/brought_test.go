@@ -32,22 +32,25 @@ func (p two) detach(w *world, namespace, name string, ns *netns.NS) {
 	}
 }
 
-// TestBroughtAddresses: what a pod brings along past IPAM, and what is to lead to it, is reached from the pods of other nodes and from
-// these nodes, as far as the configuration permits it; their pods keep their own address on the way. Nobody gets it a second time in
-// the cluster while its pod is there, nor what another node's block has; the next pod gets it, on whatever node, and over a restart
-// of the agents; and nothing is left at the end.
+// TestBroughtAddresses: what a pod brings along past IPAM, and what is to lead to it, is reached from the pods of other
+// nodes and from these nodes, as far as the configuration permits it; their pods keep their own address on the way.
+// Nobody gets it a second time in the cluster while its pod is there, nor what another node's block has; the next pod
+// gets it, on whatever node, and over a restart of the agents; and nothing is left at the end.
 func TestBroughtAddresses(t *testing.T) {
 	nettest.Whole(t)
 	p := newTwo(t, "permit: [ipAddrsNoIpam, floatingIPs], podAddresses: [172.16.0.0/24, 198.51.100.0/24], "+
 		"pools: [{cidr: 10.77.0.0/24, blockSize: 28, encapsulation: vxlan, natOutgoing: true}]")
 	n1, n2 := p.nodes[0], p.nodes[1]
 	for name, says := range map[string]map[string]string{
-		"brings": {bringsAlong: `["172.16.0.9"]`}, "floats": {floatsTo: `["198.51.100.7"]`}, "outside": {bringsAlong: `["172.16.1.9"]`},
+		"brings": {bringsAlong: `["172.16.0.9"]`}, "floats": {floatsTo: `["198.51.100.7"]`},
+		"outside": {bringsAlong: `["172.16.1.9"]`},
 	} {
 		p.put("Pod", "team", name, says)
 	}
 	for _, name := range []string{"other", "rival", "heir"} {
-		p.putOn("n2", "Pod", "team", name, map[string]map[string]string{"rival": {floatsTo: `["172.16.0.9"]`}, "heir": {bringsAlong: `["172.16.0.9"]`}}[name])
+		p.putOn("n2", "Pod", "team", name, map[string]map[string]string{
+			"rival": {floatsTo: `["172.16.0.9"]`}, "heir": {bringsAlong: `["172.16.0.9"]`},
+		}[name])
 	}
 	start := func(w *world, name string) *netns.NS {
 		t.Helper()
@@ -67,7 +70,8 @@ func TestBroughtAddresses(t *testing.T) {
 	p.reaches(other, led)
 	p.reaches(n2.node, led)
 	p.reaches(brings, led[1:])
-	if out := nettest.Run(t, n2.node, "nft", "list", "set", "inet", "weft-cluster", "cluster4"); !strings.Contains(out, "172.16.0.9") || !strings.Contains(out, "198.51.100.7") {
+	if out := nettest.Run(t, n2.node, "nft", "list", "set", "inet", "weft-cluster", "cluster4"); !strings.Contains(out,
+		"172.16.0.9") || !strings.Contains(out, "198.51.100.7") {
 		t.Errorf("pods are hidden from those that brought their addresses: %s", out)
 	}
 	routes := func(w *world) string { return nettest.Run(t, w.node, "ip", "route", "show", "table", "main") }
@@ -76,7 +80,8 @@ func TestBroughtAddresses(t *testing.T) {
 	}
 	refused := func(name, want string) {
 		t.Helper()
-		if _, _, err := p.namedOn(n2, "team", name); err == nil || !strings.Contains(err.Error(), want) || code(err) != uint(model.CodeTaken) {
+		if _, _, err := p.namedOn(n2, "team", name); err == nil || !strings.Contains(err.Error(), want) ||
+			code(err) != uint(model.CodeTaken) {
 			t.Errorf("%s: %v, want an error about %q", name, err, want)
 		}
 	}
@@ -93,7 +98,9 @@ func TestBroughtAddresses(t *testing.T) {
 	}
 	p.reaches(other, led)
 	p.detach(n1, "team", "floats", floats)
-	p.until("the way to a floating address goes with its pod", func() bool { return !strings.Contains(routes(n2), "198.51.100.7") })
+	p.until("the way to a floating address goes with its pod", func() bool {
+		return !strings.Contains(routes(n2), "198.51.100.7")
+	})
 	// The pod is gone and its node has not said so: as when the node died.
 	n1.kill()
 	if err := p.store.Delete(store.PodKey("team", "brings"), ""); err != nil {
@@ -111,6 +118,7 @@ func TestBroughtAddresses(t *testing.T) {
 	p.detach(n2, "team", "heir", heir)
 	p.until("nothing is left", func() bool {
 		o, err := p.store.Get(store.NodeKey("n2"))
-		return err == nil && !strings.Contains(string(o.Raw), store.BroughtAnnotation) && !strings.Contains(routes(n1), "172.16.0.9")
+		return err == nil && !strings.Contains(string(o.Raw), store.BroughtAnnotation) &&
+			!strings.Contains(routes(n1), "172.16.0.9")
 	})
 }

@@ -80,13 +80,14 @@ func describe(cfg Config, d *datastore) description {
 	return out
 }
 
-// buildAddresses makes what allocates addresses, and the mesh between them. Without a place for the cluster's objects there is no
-// block engine, and `type: whereabouts` is a program that is executed.
+// buildAddresses makes what allocates addresses, and the mesh between them. Without a place for the cluster's objects
+// there is no block engine, and `type: whereabouts` is a program that is executed.
 func (a *agent) buildAddresses() (err error) {
 	cfg, d := a.cfg, &a.data
 	if d.objectStore != nil {
 		a.blocks, err = blocks.Open(blocks.Config{
-			Objects: d.Objects(), Node: cfg.Node, Machine: hostenv.MachineID(cfg.Install.HostRoot), Dir: filepath.Join(cfg.StateDir, "blocks"), Log: cfg.Log,
+			Objects: d.Objects(), Node: cfg.Node, Machine: hostenv.MachineID(cfg.Install.HostRoot),
+			Dir: filepath.Join(cfg.StateDir, "blocks"), Log: cfg.Log,
 			Now: cfg.Now, After: cfg.After, Random: rand.Reader, ReadFile: os.ReadFile,
 			Nodes: a.self.member.All, Labels: a.self.member.Labels, Unrouted: cfg.Network.Addresses != config.AddressesPools,
 			Flush:         func(_ context.Context, addrs []netip.Addr) error { return nodeipam.Flush(a.own.host, addrs) },
@@ -101,13 +102,15 @@ func (a *agent) buildAddresses() (err error) {
 		}
 	}
 	a.addresses = nodeipam.New(nodeipam.Config{
-		Name: cfg.Node, Network: cfg.Network, AddressDir: cfg.AddressDir, Engine: a.blocks, Records: a.own.ledger, Facts: d.facts,
+		Name: cfg.Node, Network: cfg.Network, AddressDir: cfg.AddressDir, Engine: a.blocks, Records: a.own.ledger,
+		Facts:   d.facts,
 		Plugins: a.self.pods.Plugins, Metrics: a.told.metrics, Log: cfg.Log, After: cfg.After,
 	})
 	a.overlay = overlay.New(a.overlayConfig())
 	if a.pooled() {
 		a.tunnels = tunnelip.Open(tunnelip.Config{
-			StateDir: cfg.StateDir, Boot: a.own.boot, Network: cfg.Network, Engine: a.blocks, Facts: d.facts, Node: a.self.member,
+			StateDir: cfg.StateDir, Boot: a.own.boot, Network: cfg.Network, Engine: a.blocks, Facts: d.facts,
+			Node:    a.self.member,
 			Changed: a.overlay.Changed, Log: cfg.Log, After: cfg.After,
 		})
 	}
@@ -120,12 +123,16 @@ func (a *agent) pooled() bool { return a.blocks != nil && a.self.pods.FromPools(
 // overlayConfig is what the mesh gets of the other parts, which need not be there yet.
 func (a *agent) overlayConfig() overlay.Config {
 	cfg := overlay.Config{
-		Facts: a.data.facts, Host: a.own.host, StateDir: a.cfg.StateDir, Network: a.cfg.Network, Settings: a.self.settings, Records: a.own.ledger,
-		Marked: func() []attach.Marked { return a.attachments.attacher.Marked() }, Own: func() []netip.Addr { return a.tunnels.All() },
-		Repaired: a.told.repaired(), Quiet: func() []watch.Own { return a.enforcement.quiet() }, Env: a.cfg.Env, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
+		Facts: a.data.facts, Host: a.own.host, StateDir: a.cfg.StateDir, Network: a.cfg.Network, Settings: a.self.settings,
+		Records:  a.own.ledger,
+		Marked:   func() []attach.Marked { return a.attachments.attacher.Marked() },
+		Own:      func() []netip.Addr { return a.tunnels.All() },
+		Repaired: a.told.repaired(), Quiet: func() []watch.Own { return a.enforcement.quiet() }, Env: a.cfg.Env,
+		Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
 	}
 	if a.pooled() {
-		cfg.Relays, cfg.Passed = func() []mesh.Relay { return relays(a.attachments.mover) }, func() { a.attachments.mover.Passed() }
+		cfg.Relays, cfg.Passed = func() []mesh.Relay { return relays(a.attachments.mover) },
+			func() { a.attachments.mover.Passed() }
 	}
 	return cfg
 }
@@ -137,7 +144,8 @@ func (a *agent) buildAttachments() attachments {
 	out.machines = node.New(node.Config{
 		Admit:  a.enforcement.admit,
 		Phase1: phase1.Config{Dir: filepath.Join(cfg.StateDir, "vm"), Boot: a.own.boot, Step: cfg.Step},
-		Memory: a.own.ledger, Hold: a.hold, Own: a.own.namespaces, Called: a.called, Log: cfg.Log, Now: cfg.Now, After: cfg.After,
+		Memory: a.own.ledger, Hold: a.hold, Own: a.own.namespaces, Called: a.called, Log: cfg.Log, Now: cfg.Now,
+		After: cfg.After,
 	})
 	if a.told.metrics != nil {
 		measureMachines(a.told.metrics, out.machines)
@@ -145,14 +153,17 @@ func (a *agent) buildAttachments() attachments {
 	out.guests = guests.New(guests.Config{Records: a.own.ledger, Hold: a.hold, Log: cfg.Log, After: cfg.After})
 	conflicts := advertise.Conflicts{Cluster: d.cluster, FromPools: a.self.pods.FromPools(), Kubernetes: d.kube}
 	out.attacher = attach.New(attach.Config{
-		Memory: a.own.ledger, Host: a.own.host, Planners: planners(cfg), Allocators: allocators(cfg, a.own.leases, a.blocks), Node: a.ofNode,
+		Memory: a.own.ledger, Host: a.own.host, Planners: planners(cfg), Allocators: allocators(cfg, a.own.leases, a.blocks),
+		Node:   a.ofNode,
 		Gates:  func(ctx context.Context, urls []string) error { return readygate.Wait(ctx, urls, cfg.After) },
 		Exec:   &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr, Root: cfg.Install.HostRoot, Timeout: cfg.PluginTime},
-		Reaper: a.own.reaper, Log: cfg.Log, Now: cfg.Now, Boot: a.own.boot, Step: cfg.Step, Repaired: a.told.repaired(), Event: driftEvent(d.kube, cfg.Log),
+		Reaper: a.own.reaper, Log: cfg.Log, Now: cfg.Now, Boot: a.own.boot, Step: cfg.Step, Repaired: a.told.repaired(),
+		Event: driftEvent(d.kube, cfg.Log),
 		Guard: a.enforcement.guard(), Machines: out.machines, Moved: a.machineMoved, Elsewhere: conflicts.Check,
 	})
 	out.advertised = advertise.NewPodIPs(advertise.PodIPsConfig{
-		Permitted: cfg.Network.PodAddresses, Node: a.self.member, Facts: d.facts, Attachments: out.attacher, Kubernetes: d.kube, Directory: d.dir,
+		Permitted: cfg.Network.PodAddresses, Node: a.self.member, Facts: d.facts, Attachments: out.attacher,
+		Kubernetes: d.kube, Directory: d.dir,
 		Log: cfg.Log, After: cfg.After,
 	})
 	if a.pooled() {
@@ -162,7 +173,9 @@ func (a *agent) buildAttachments() attachments {
 			RelaysChanged: a.overlay.Changed, RelayFile: filepath.Join(cfg.StateDir, "relays.json"),
 		})
 	}
-	out.inspector = &inspect.Inspector{Records: a.own.ledger, Attachments: out.attacher, Directory: a.addresses.Directory, Log: cfg.Log}
+	out.inspector = &inspect.Inspector{
+		Records: a.own.ledger, Attachments: out.attacher, Directory: a.addresses.Directory, Log: cfg.Log,
+	}
 	return out
 }
 
@@ -170,7 +183,8 @@ func (a *agent) buildAttachments() attachments {
 func (a *agent) serve() (err error) {
 	machines := a.attachments.machines
 	server := cniserver.Config{
-		Socket: a.cfg.Socket, Attacher: a.attachments.attacher, Memory: a.own.ledger, Log: a.cfg.Log, Now: a.cfg.Now, Own: a.own.namespaces,
+		Socket: a.cfg.Socket, Attacher: a.attachments.attacher, Memory: a.own.ledger, Log: a.cfg.Log, Now: a.cfg.Now,
+		Own:   a.own.namespaces,
 		Ready: a.answering, Called: a.called, Fit: a.self.pods.Fit,
 		Alone: alone(planners(a.cfg), allocators(a.cfg, a.own.leases, a.blocks)),
 		Verbs: map[string]cniserver.Verb{

@@ -13,13 +13,18 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestCalicoPoliciesAreNamed: an agent warns of Calico's own policies, which it does not enforce, and notes them for weft doctor.
+// TestCalicoPoliciesAreNamed: an agent warns of Calico's own policies, which it does not enforce, and notes them for
+// weft doctor.
 func TestCalicoPoliciesAreNamed(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	p := newTwo(t, twoPools)
 	n := p.nodes[0]
 	path := filepath.Join(n.path("state"), calico.PoliciesFile)
-	p.write(store.NewObject([]byte(`{"apiVersion":"crd.projectcalico.org/v1","kind":"GlobalNetworkPolicy","metadata":{"name":"deny"}}`)))
+	p.write(
+		store.NewObject(
+			[]byte(`{"apiVersion":"crd.projectcalico.org/v1","kind":"GlobalNetworkPolicy","metadata":{"name":"deny"}}`),
+		),
+	)
 	n.kill()
 	n.start()
 	p.until("the agent notes the policy", func() bool {
@@ -27,9 +32,11 @@ func TestCalicoPoliciesAreNamed(t *testing.T) {
 		return err == nil && string(b) == `["GlobalNetworkPolicy deny"]`
 	})
 	p.until("the agent warns of the policy", func() bool {
-		return strings.Contains(n.log(), "Calico's own policies are not enforced by weft") && strings.Contains(n.log(), "1 (GlobalNetworkPolicy deny)")
+		return strings.Contains(n.log(), "Calico's own policies are not enforced by weft") &&
+			strings.Contains(n.log(), "1 (GlobalNetworkPolicy deny)")
 	})
-	if err := p.store.Delete(store.Key{Group: "crd.projectcalico.org", Kind: "GlobalNetworkPolicy", Name: "deny"}, ""); err != nil {
+	if err := p.store.Delete(store.Key{Group: "crd.projectcalico.org", Kind: "GlobalNetworkPolicy", Name: "deny"},
+		""); err != nil {
 		t.Fatal(err)
 	}
 	n.kill()

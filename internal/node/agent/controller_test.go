@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestPoolsOfCalico: pods are numbered from a pool of Calico's without anybody writing one of weft's; what is reserved is not given.
-// The agent that looks after it says so, and its metrics say what is in the pools.
+// TestPoolsOfCalico: pods are numbered from a pool of Calico's without anybody writing one of weft's; what is reserved
+// is not given. The agent that looks after it says so, and its metrics say what is in the pools.
 func TestPoolsOfCalico(t *testing.T) {
 	nettest.Whole(t)
 	p := newTwo(t, "addresses: pools")
@@ -33,14 +33,20 @@ func TestPoolsOfCalico(t *testing.T) {
 	// The agents look for pools again and again; to be asked at once, they start anew.
 	for _, w := range p.nodes {
 		w.stop()
-		w.configured(fmt.Sprintf("metrics: {address: '127.0.0.1:9119'}\ninstall: {confDir: %q}\nnetwork: {mode: cluster, addresses: pools}\n", w.path("net.d")))
+		w.configured(
+			fmt.Sprintf(
+				"metrics: {address: '127.0.0.1:9119'}\ninstall: {confDir: %q}\nnetwork: {mode: cluster, addresses: pools}\n",
+				w.path("net.d"),
+			),
+		)
 		w.start()
 	}
 	given := map[netip.Addr]bool{}
 	for i := range 6 {
 		_, addrs := p.pod(p.nodes[i%2], fmt.Sprint("pod", i))
 		for _, a := range addrs {
-			if given[a] || !netip.MustParsePrefix("10.66.0.0/25").Contains(a) || netip.MustParsePrefix("10.66.0.0/28").Contains(a) {
+			if given[a] || !netip.MustParsePrefix("10.66.0.0/25").Contains(a) ||
+				netip.MustParsePrefix("10.66.0.0/28").Contains(a) {
 				t.Errorf("address %s is given twice, reserved or none of the pool", a)
 			}
 			given[a] = true
@@ -55,7 +61,8 @@ func TestPoolsOfCalico(t *testing.T) {
 		for i, w := range p.nodes {
 			if text := w.web("GET /metrics HTTP/1.0"); strings.Contains(text, "\nweft_controller_leads 1") {
 				leads += fmt.Sprint(i)
-				if !strings.Contains(text, `weft_pool_allocatable{pool="theirs"} 1`) || !strings.Contains(text, `weft_pool_addresses{pool="theirs"} 256`) {
+				if !strings.Contains(text, `weft_pool_allocatable{pool="theirs"} 1`) ||
+					!strings.Contains(text, `weft_pool_addresses{pool="theirs"} 256`) {
 					return false
 				}
 			}
@@ -70,7 +77,8 @@ func TestPoolsOfCalico(t *testing.T) {
 		t.Fatal(err)
 	}
 	pool, err := o.AddressPool()
-	if c := o.Conditions()[model.ConditionAllocatable]; err != nil || !c.True || len(pool.Excluded) != 2 || pool.AssignmentMode != model.AssignAutomatic {
+	if c := o.Conditions()[model.ConditionAllocatable]; err != nil || !c.True || len(pool.Excluded) != 2 ||
+		pool.AssignmentMode != model.AssignAutomatic {
 		t.Errorf("%+v %+v %v", pool, c, err)
 	}
 }

@@ -107,12 +107,20 @@ func TestTwoAgents(t *testing.T) {
 		args []string
 		says string
 	}{
-		"state":       {[]string{"--state-dir", w.path("state"), "--socket", w.path("other.sock")}, "another agent uses it"},
-		"namespace":   {[]string{"--state-dir", w.path("other"), "--socket", w.path("other.sock")}, "network namespace: another agent serves it (process "},
-		"socket":      {[]string{"--state-dir", w.path("other"), "--socket", w.socket()}, "another agent listens there"},
-		"store":       {[]string{"--state-dir", w.path("third"), "--socket", w.path("third.sock"), "--store-dir", w.path("none")}, "give a directory of Kubernetes manifests"},
-		"no state":    {[]string{"--state-dir", "/proc/none", "--socket", w.path("other.sock")}, "/proc/none"},
-		"long socket": {[]string{"--state-dir", w.path("other"), "--socket", "/" + strings.Repeat("x", 200)}, "at most 102 bytes"},
+		"state": {[]string{"--state-dir", w.path("state"), "--socket", w.path("other.sock")}, "another agent uses it"},
+		"namespace": {
+			[]string{"--state-dir", w.path("other"), "--socket", w.path("other.sock")},
+			"network namespace: another agent serves it (process ",
+		},
+		"socket": {[]string{"--state-dir", w.path("other"), "--socket", w.socket()}, "another agent listens there"},
+		"store": {
+			[]string{"--state-dir", w.path("third"), "--socket", w.path("third.sock"), "--store-dir", w.path("none")},
+			"give a directory of Kubernetes manifests",
+		},
+		"no state": {[]string{"--state-dir", "/proc/none", "--socket", w.path("other.sock")}, "/proc/none"},
+		"long socket": {
+			[]string{"--state-dir", w.path("other"), "--socket", "/" + strings.Repeat("x", 200)}, "at most 102 bytes",
+		},
 	} {
 		cmd := exec.Command(agent, append([]string{"agent"}, c.args...)...)
 		var said bytes.Buffer
@@ -126,7 +134,8 @@ func TestTwoAgents(t *testing.T) {
 			err = cmd.Wait()
 		}
 		out := said.String()
-		if err == nil || !strings.Contains(out, c.says) || !strings.Contains(out, "hint: ") || strings.Contains(out, "ready") {
+		if err == nil || !strings.Contains(out, c.says) || !strings.Contains(out, "hint: ") ||
+			strings.Contains(out, "ready") {
 			t.Errorf("%s: %v: %s", name, err, out)
 		}
 	}
@@ -143,8 +152,9 @@ type crasher struct {
 	live   int // how many of them hit a call before its answer
 }
 
-// cycle does an ADD and a DEL, in one of which the agent may be killed, as a runtime does them: a failed ADD is followed
-// by its DEL, and the agent is started again before the DEL or after it. It tells whether the agent was killed.
+// cycle does an ADD and a DEL, in one of which the agent may be killed, as a runtime does them: a failed ADD is
+// followed by its DEL, and the agent is started again before the DEL or after it. It tells whether the agent was
+// killed.
 func (c *crasher) cycle(killAdd, killDel func()) bool {
 	c.t.Helper()
 	c.rounds++
@@ -230,7 +240,8 @@ func TestKilledAtEveryStep(t *testing.T) {
 			if n := c.records(); n != 0 || adds < 3 || dels < 2 {
 				t.Errorf("%d records left", n)
 			}
-			t.Logf("%s: killed at %d steps of ADD and %d of DEL, %d before the answer; the host was as before each time", network, adds, dels, c.live)
+			t.Logf("%s: killed at %d steps of ADD and %d of DEL, %d before the answer; the host was as before each time",
+				network, adds, dels, c.live)
 		})
 	}
 }
@@ -244,8 +255,8 @@ func TestKilledAtRandomMoments(t *testing.T) {
 	}
 }
 
-// atRandom kills the agent at random moments, so many times. The moments are chosen from about the time that a call takes
-// on this machine: a kill that hits nothing makes the window smaller, one that hits a call larger.
+// atRandom kills the agent at random moments, so many times. The moments are chosen from about the time that a call
+// takes on this machine: a kill that hits nothing makes the window smaller, one that hits a call larger.
 func (c *crasher) atRandom(kills int, window time.Duration, random *rand.Rand) {
 	c.t.Helper()
 	hits := 0

@@ -14,18 +14,24 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// severalNetworks are pods with several networks: some that are applied at once, and some with a foreign plugin between them.
+// severalNetworks are pods with several networks: some that are applied at once, and some with a foreign plugin between
+// them.
 func (w *world) severalNetworks() map[string][]string {
 	named := func(name, network string) string {
 		return strings.Replace(network, "{", fmt.Sprintf(`{"name":%q,`, name), 1)
 	}
 	wire := func(i int) string {
-		return fmt.Sprintf(`{"name":"wire%d","type":"macvlan","master":"up0","ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.6%d.0.0/24"}]]}}`, i, w.path("addresses"), i)
+		return fmt.Sprintf(
+			`{"name":"wire%d","type":"macvlan","master":"up0","ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.6%d.0.0/24"}]]}}`, i, w.path("addresses"), i,
+		)
 	}
 	return map[string][]string{
-		"apart":    {named("pods", w.networks()["bridge"]), wire(1), wire(2), wire(3)},
-		"mixed":    {named("pods", w.networks()["ptp"]), wire(1), named("mixed", w.networks()["chain"]), wire(2), wire(3)},
-		"parallel": {named("pods", w.networks()["guarded"]), named("one", w.networks()["chain"]), named("two", w.networks()["chain"]), wire(1)},
+		"apart": {named("pods", w.networks()["bridge"]), wire(1), wire(2), wire(3)},
+		"mixed": {named("pods", w.networks()["ptp"]), wire(1), named("mixed", w.networks()["chain"]), wire(2), wire(3)},
+		"parallel": {
+			named("pods", w.networks()["guarded"]), named("one", w.networks()["chain"]),
+			named("two", w.networks()["chain"]), wire(1),
+		},
 	}
 }
 
@@ -47,8 +53,8 @@ func newNetCrasher(t *testing.T, shape string) *crasher {
 	return &crasher{world: w, list: list, before: w.host()}
 }
 
-// TestKilledInAddAll kills the agent at every step of an ADD and of a DEL of several networks: when it has started again
-// and the runtime has done its DEL, nothing is left of any of them.
+// TestKilledInAddAll kills the agent at every step of an ADD and of a DEL of several networks: when it has started
+// again and the runtime has done its DEL, nothing is left of any of them.
 func TestKilledInAddAll(t *testing.T) {
 	nettest.Whole(t)
 	for _, shape := range []string{"apart", "mixed", "parallel"} {
@@ -66,7 +72,8 @@ func TestKilledInAddAll(t *testing.T) {
 			if n := c.records(); n != 0 || adds < 6 || dels < 8 {
 				t.Errorf("%d records left, %d steps of ADD and %d of DEL", n, adds, dels)
 			}
-			t.Logf("%s: killed at %d steps of ADD and %d of DEL, %d before the answer; the host was as before each time", shape, adds, dels, c.live)
+			t.Logf("%s: killed at %d steps of ADD and %d of DEL, %d before the answer; the host was as before each time", shape,
+				adds, dels, c.live)
 		})
 	}
 }

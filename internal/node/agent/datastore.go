@@ -65,8 +65,9 @@ func (d *datastore) open(cfg Config) error {
 	kube.LogTo(cfg.Log.With("room", "client-go"))
 	s, err := kube.Open(kube.Config{
 		Access: kube.Access{InCluster: k.InCluster, Kubeconfig: k.Kubeconfig, Server: k.Server, Getenv: cfg.Getenv},
-		Node:   cfg.Node, Dir: filepath.Join(cfg.StateDir, "cluster"), Agent: "weft/" + cfg.Version, Flannel: begin, Pools: cfg.Network.FromPools(),
-		Log: cfg.Log, Now: cfg.Now, After: cfg.After,
+		Node:   cfg.Node, Dir: filepath.Join(cfg.StateDir, "cluster"), Agent: "weft/" + cfg.Version, Flannel: begin,
+		Pools: cfg.Network.FromPools(),
+		Log:   cfg.Log, Now: cfg.Now, After: cfg.After,
 	})
 	if err == nil {
 		d.objectStore, d.kube = s, s
@@ -79,7 +80,8 @@ func (d *datastore) openEtcd(cfg Config) error {
 	e := cfg.Etcd
 	s, err := etcd.OpenShelf(etcd.Config{
 		Access: etcd.Access{
-			Endpoints: e.Endpoints, Prefix: e.Prefix, CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile, Username: e.Username, Password: e.Password,
+			Endpoints: e.Endpoints, Prefix: e.Prefix, CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile,
+			Username: e.Username, Password: e.Password,
 		},
 		Log: cfg.Log, Now: cfg.Now, After: cfg.After,
 	})

@@ -17,8 +17,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestDirectByCNI: the plugin, called as KubeVirt has it called for a binding plugin, leaves a tap that a guest has the pod's
-// place by, and the agent speaks to that guest, also after it was killed. DEL gives the pod its place back.
+// TestDirectByCNI: the plugin, called as KubeVirt has it called for a binding plugin, leaves a tap that a guest has the
+// pod's place by, and the agent speaks to that guest, also after it was killed. DEL gives the pod its place back.
 func TestDirectByCNI(t *testing.T) {
 	nettest.Whole(t)
 	busybox, err := exec.LookPath("busybox")
@@ -38,7 +38,8 @@ func TestDirectByCNI(t *testing.T) {
 		t.Fatalf("%v\n%s", err, w.log())
 	}
 	result, err := current.NewResultFromResult(r)
-	if err != nil || len(result.Interfaces) != 1 || result.Interfaces[0].Name != "tap0" || result.Interfaces[0].Sandbox != ns.Path() {
+	if err != nil || len(result.Interfaces) != 1 || result.Interfaces[0].Name != "tap0" ||
+		result.Interfaces[0].Sandbox != ns.Path() {
 		t.Errorf("the result is %+v (%v)", result, err)
 	}
 	guest := nettest.NS(t, "guest")
@@ -77,14 +78,15 @@ func TestDirectByCNI(t *testing.T) {
 // leases has a guest ask for an address.
 func leases(t *testing.T, guest *netns.NS, busybox, want, when string) {
 	t.Helper()
-	out, err := nettest.Try(guest, "timeout", "60", busybox, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "20", "-T", "1", "-s", "/bin/true")
+	out, err := nettest.Try(guest, "timeout", "60", busybox, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "20", "-T",
+		"1", "-s", "/bin/true")
 	if err != nil || !strings.Contains(out, fmt.Sprintf("lease of %s obtained from 169.254.75.10", want)) {
 		t.Errorf("%s the guest is told (%v)\n%s", when, err, out)
 	}
 }
 
-// TestDirectRouter: a guest that has a routed pod's addresses of both families finds its way out by the agent's advertisements, and
-// the words of a machine of weft's are the same.
+// TestDirectRouter: a guest that has a routed pod's addresses of both families finds its way out by the agent's
+// advertisements, and the words of a machine of weft's are the same.
 func TestDirectRouter(t *testing.T) {
 	nettest.Whole(t)
 	nettest.Need(t, "tap")
@@ -100,7 +102,8 @@ func TestDirectRouter(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := w.startVM(ns, vmInput(model.VMDirect)).Networks[0].Guest
-	if g == nil || g.DHCP4 == nil || g.DHCP6 == nil || g.RA == nil || g.DHCP6.Address.String() != "fd00:9::2" || g.RA.Prefix.IsValid() {
+	if g == nil || g.DHCP4 == nil || g.DHCP6 == nil || g.RA == nil || g.DHCP6.Address.String() != "fd00:9::2" ||
+		g.RA.Prefix.IsValid() {
 		t.Errorf("a guest of weft's own is told %+v", g)
 	}
 	w.stopVM(ns)
@@ -115,7 +118,8 @@ func TestDirectRouter(t *testing.T) {
 	nettest.Run(t, guest, "ip", "addr", "add", "fd00:9::2/128", "dev", "eth0", "nodad")
 	found := false
 	for range 600 {
-		if found = strings.Contains(nettest.Run(t, guest, "ip", "-6", "route", "show", "default"), "via fe80::1 dev eth0"); found {
+		if found = strings.Contains(nettest.Run(t, guest, "ip", "-6", "route", "show", "default"),
+			"via fe80::1 dev eth0"); found {
 			break
 		}
 		time.Sleep(50 * time.Millisecond)

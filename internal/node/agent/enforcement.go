@@ -42,7 +42,8 @@ func (a *agent) buildPolicy() enforcement {
 	}
 	if a.data.kube != nil {
 		e.faults = policystatus.New(policystatus.Config{
-			Objects: a.data.Objects(), Events: a.data.kube, Rank: a.self.member.Rank, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
+			Objects: a.data.Objects(), Events: a.data.kube, Rank: a.self.member.Rank, Log: a.cfg.Log, Now: a.cfg.Now,
+			After: a.cfg.After,
 		})
 		cfg.Told = e.faults
 	}
@@ -55,8 +56,9 @@ func (a *agent) buildPolicy() enforcement {
 	}
 	if a.pooled() {
 		e.adopted = adopted.Open(adopted.Config{
-			Node: a.cfg.Node, StateDir: a.cfg.StateDir, Boot: a.own.boot, Records: a.own.ledger, Objects: a.data.Objects(), Cluster: a.data.cluster,
-			Policy: e.policy, Log: a.cfg.Log, After: a.cfg.After,
+			Node: a.cfg.Node, StateDir: a.cfg.StateDir, Boot: a.own.boot, Records: a.own.ledger, Objects: a.data.Objects(),
+			Cluster: a.data.cluster,
+			Policy:  e.policy, Log: a.cfg.Log, After: a.cfg.After,
 		})
 	}
 	return e

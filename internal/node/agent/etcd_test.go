@@ -21,7 +21,8 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// TestEtcd: hosts without Kubernetes share a pool over an etcd, also while that is away, and tell it that they are there.
+// TestEtcd: hosts without Kubernetes share a pool over an etcd, also while that is away, and tell it that they are
+// there.
 func TestEtcd(t *testing.T) {
 	nettest.Whole(t)
 	ctl := nettest.NS(t, "ctl")
@@ -72,14 +73,17 @@ func TestEtcd(t *testing.T) {
 	add(0, "after")
 	e.Again()
 	keys := func(prefix string) int {
-		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(_ context.Context, network, addr string) (c net.Conn, err error) {
-			err = ctl.Do(func() error { c, err = net.Dial(network, addr); return err })
-			return c, err
-		}}}
+		client := http.Client{
+			Transport: &http.Transport{DisableKeepAlives: true,
+				DialContext: func(_ context.Context, network, addr string) (c net.Conn, err error) {
+					err = ctl.Do(func() error { c, err = net.Dial(network, addr); return err })
+					return c, err
+				}}}
 		text := base64.StdEncoding.EncodeToString
 		end := []byte(prefix)
 		end[len(end)-1]++
-		answer, err := client.Post(e.URL+"/v3/kv/range", "application/json", strings.NewReader(fmt.Sprintf(`{"key":%q,"range_end":%q,"count_only":true}`, text([]byte(prefix)), text(end))))
+		answer, err := client.Post(e.URL+"/v3/kv/range", "application/json",
+			strings.NewReader(fmt.Sprintf(`{"key":%q,"range_end":%q,"count_only":true}`, text([]byte(prefix)), text(end))))
 		if err != nil {
 			return 0 // it has just begun
 		}
@@ -90,7 +94,8 @@ func TestEtcd(t *testing.T) {
 		_ = json.NewDecoder(answer.Body).Decode(&found)
 		return found.Count
 	}
-	for limit := time.Now().Add(time.Minute); keys("/hosts/nodes/") < 2 || keys("/hosts/addressblocks.weft.dev/") < 2; time.Sleep(20 * time.Millisecond) {
+	for limit := time.Now().Add(time.Minute); keys("/hosts/nodes/") < 2 ||
+		keys("/hosts/addressblocks.weft.dev/") < 2; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatalf("%d hosts, %d blocks", keys("/hosts/nodes/"), keys("/hosts/addressblocks.weft.dev/"))
 		}
@@ -105,12 +110,14 @@ func TestEtcd(t *testing.T) {
 func leftRoutes(t *testing.T, w *world) {
 	t.Helper()
 	const stale = "10.99.0.0/24"
-	nettest.Run(t, w.node, "ip", "route", "add", stale, "via", "192.168.78.1", "proto", "119", "metric", fmt.Sprint(mesh.MetricMin+1))
+	nettest.Run(t, w.node, "ip", "route", "add", stale, "via", "192.168.78.1", "proto", "119", "metric",
+		fmt.Sprint(mesh.MetricMin+1))
 	if err := os.WriteFile(w.path("state", reconcile.StatusFile), []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w.start()
-	for limit := time.Now().Add(time.Minute); nettest.Run(t, w.node, "ip", "route", "show", stale) != ""; time.Sleep(20 * time.Millisecond) {
+	for limit := time.Now().Add(time.Minute); nettest.Run(t, w.node, "ip", "route", "show", stale) !=
+		""; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatalf("the route is still there\n%s", w.log())
 		}

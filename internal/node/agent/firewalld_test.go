@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestFirewalldIsRepaired reloads and restarts a real firewalld under a pod that it lets through: a reload forgets what was
-// added to the running firewall, and the agent adds it again.
+// TestFirewalldIsRepaired reloads and restarts a real firewalld under a pod that it lets through: a reload forgets what
+// was added to the running firewall, and the agent adds it again.
 func TestFirewalldIsRepaired(t *testing.T) {
 	nettest.Whole(t)
 	w := newWorld(t)
@@ -65,12 +65,18 @@ func TestFlushedPoliciesAreRepaired(t *testing.T) {
 	}
 	// Elements come back in another order.
 	rules := func() string {
-		words := strings.Fields(strings.NewReplacer(",", " ", "elements = {", " ", "}", " ").Replace(nettest.Run(t, w.node, "nft", "list", "ruleset")))
+		words := strings.Fields(
+			strings.NewReplacer(",", " ", "elements = {", " ", "}",
+				" ").Replace(nettest.Run(t, w.node, "nft", "list", "ruleset")),
+		)
 		slices.Sort(words)
 		return strings.Join(words, " ")
 	}
 	before := rules()
-	for _, vandal := range []string{"flush ruleset", "delete table inet weft_firewall", "delete table bridge weft_firewall", "flush chain bridge weft_firewall forward"} {
+	for _, vandal := range []string{
+		"flush ruleset", "delete table inet weft_firewall", "delete table bridge weft_firewall",
+		"flush chain bridge weft_firewall forward",
+	} {
 		w.repaired(vandal, func() { nettest.Run(t, w.node, "nft", vandal) }, func() bool { return rules() == before })
 	}
 }
@@ -87,8 +93,8 @@ func (w *world) repaired(what string, vandal func(), whole func() bool) {
 	w.t.Errorf("%s: not repaired within a second\n%s", what, w.log())
 }
 
-// within waits until everything is back, and tells how long that took. To look takes long on a busy machine: what counts is
-// when the look began that found everything.
+// within waits until everything is back, and tells how long that took. To look takes long on a busy machine: what
+// counts is when the look began that found everything.
 func (w *world) within(limit time.Duration, what string, whole func() bool) time.Duration {
 	w.t.Helper()
 	begin := time.Now()

@@ -45,7 +45,12 @@ func (k *kubeWorld) flannel(backend string, i, of int) flannelNode {
 	data := "null"
 	if backend == "vxlan" {
 		data = fmt.Sprintf(`{"VNI":1,"VtepMAC":%q}`, vtep(i))
-		ip(fmt.Sprintf("link add flannel.1 address %s mtu 1450 type vxlan id 1 local 192.168.77.%d dev eth0 dstport 8472 nolearning", vtep(i), 10+i))
+		ip(
+			fmt.Sprintf(
+				"link add flannel.1 address %s mtu 1450 type vxlan id 1 local 192.168.77.%d dev eth0 dstport 8472 nolearning",
+				vtep(i), 10+i,
+			),
+		)
 		ip(fmt.Sprintf("addr add 10.100.%d.0/32 dev flannel.1", i))
 		ip("link set flannel.1 up")
 	}
@@ -54,23 +59,33 @@ func (k *kubeWorld) flannel(backend string, i, of int) flannelNode {
 		case peer == i:
 		case backend == "vxlan":
 			ip(fmt.Sprintf("neigh add 10.100.%d.0 lladdr %s dev flannel.1 nud permanent", peer, vtep(peer)))
-			nettest.Run(k.t, w.node, "bridge", "fdb", "add", vtep(peer), "dev", "flannel.1", "dst", fmt.Sprintf("192.168.77.%d", 10+peer), "self", "permanent")
+			nettest.Run(k.t, w.node, "bridge", "fdb", "add", vtep(peer), "dev", "flannel.1", "dst",
+				fmt.Sprintf("192.168.77.%d", 10+peer), "self", "permanent")
 			ip(fmt.Sprintf("route add 10.100.%d.0/24 via 10.100.%d.0 dev flannel.1 onlink", peer, peer))
 		default:
 			ip(fmt.Sprintf("route add 10.100.%d.0/24 via 192.168.77.%d dev eth0", peer, 10+peer))
 		}
 	}
 	k.annotate(i, flannelKeys, map[string]string{
-		"kube-subnet-manager": "true", "backend-type": backend, "backend-data": data, "public-ip": fmt.Sprintf("192.168.77.%d", 10+i),
+		"kube-subnet-manager": "true", "backend-type": backend, "backend-data": data,
+		"public-ip": fmt.Sprintf("192.168.77.%d", 10+i),
 	})
 	f := flannelNode{world: w, i: i}
-	f.conf = fmt.Sprintf(`{"type":"flannel","subnetFile":%q,"dataDir":%q,"delegate":{"hairpinMode":true,"isDefaultGateway":true},"ipam":{"dataDir":%q}}`,
+	f.conf = fmt.Sprintf(
+		`{"type":"flannel","subnetFile":%q,"dataDir":%q,"delegate":{"hairpinMode":true,"isDefaultGateway":true},"ipam":{"dataDir":%q}}`,
 		w.path("subnet.env"), w.path("flannel"), w.path("addresses"))
-	f.write("subnet.env", fmt.Sprintf("FLANNEL_NETWORK=10.100.0.0/16\nFLANNEL_SUBNET=10.100.%d.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n", i))
+	f.write(
+		"subnet.env",
+		fmt.Sprintf("FLANNEL_NETWORK=10.100.0.0/16\nFLANNEL_SUBNET=10.100.%d.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n",
+			i),
+	)
 	f.write("net-conf.json", `{"Network": "10.100.0.0/16", "EnableNFTables": false, "Backend": {"Type": "`+backend+`"}}`)
-	f.write("cni-conf.json", `{"name":"cbr0","cniVersion":"0.3.1","plugins":[`+f.conf+`,{"type":"portmap","capabilities":{"portMappings":true}}]}`)
-	f.configured(fmt.Sprintf("install: {confDir: %q}\nnetwork: {mode: flannel, masquerade: true}\nflannel: {netConf: %q, cniConf: %q, subnetFile: %q}\n",
-		w.path("net.d"), w.path("net-conf.json"), w.path("cni-conf.json"), w.path("subnet.env")))
+	f.write("cni-conf.json", `{"name":"cbr0","cniVersion":"0.3.1","plugins":[`+f.conf+
+		`,{"type":"portmap","capabilities":{"portMappings":true}}]}`)
+	f.configured(
+		fmt.Sprintf(
+			"install: {confDir: %q}\nnetwork: {mode: flannel, masquerade: true}\nflannel: {netConf: %q, cniConf: %q, subnetFile: %q}\n",
+			w.path("net.d"), w.path("net-conf.json"), w.path("cni-conf.json"), w.path("subnet.env")))
 	w.args = append(w.args, "--config", w.path("weft.yaml"))
 	return f
 }
@@ -115,7 +130,8 @@ func (f flannelNode) plugin(verb, id string, ns *netns.NS) {
 	f.t.Helper()
 	cmd := exec.Command(filepath.Join(os.Getenv(binVar), "flannel"))
 	cmd.Stdin = strings.NewReader(strings.Replace(f.conf, "{", `{"cniVersion":"0.3.1","name":"cbr0",`, 1))
-	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+id, "CNI_IFNAME=eth0", "CNI_NETNS="+ns.Path(), "CNI_PATH=/nowhere",
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+id, "CNI_IFNAME=eth0", "CNI_NETNS="+ns.Path(),
+		"CNI_PATH=/nowhere",
 		"WEFT_JOURNAL_DIR="+f.path("journal"))
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -141,8 +157,8 @@ func (f flannelNode) placed() *libcni.NetworkConfigList {
 	return list
 }
 
-// pinging sends a packet every 20 ms until the function that it gives is called, which tells how many were lost: of those
-// before the last one that was answered, for some may still be under way.
+// pinging sends a packet every 20 ms until the function that it gives is called, which tells how many were lost: of
+// those before the last one that was answered, for some may still be under way.
 func pinging(t *testing.T, from *netns.NS, to string) (lost func() string) {
 	t.Helper()
 	cmd := exec.Command("ping", "-n", "-i", "0.02", to)
@@ -180,8 +196,9 @@ func (f flannelNode) links() string {
 	return all.String()
 }
 
-// TestFlannelTakenOver: two nodes that flannel had, with pods, become weft's one after the other. Nothing is made anew, nothing
-// is renumbered, nobody has to learn anything, no packet between the pods is lost; and pods of before are ended by the agent.
+// TestFlannelTakenOver: two nodes that flannel had, with pods, become weft's one after the other. Nothing is made anew,
+// nothing is renumbered, nobody has to learn anything, no packet between the pods is lost; and pods of before are ended
+// by the agent.
 func TestFlannelTakenOver(t *testing.T) {
 	nettest.Whole(t)
 	t.Run("vxlan", func(t *testing.T) {
@@ -233,7 +250,10 @@ func takenOver(t *testing.T, backend, way string) {
 		t.Errorf("%d writes to node 1, want the one of its condition", patches)
 	}
 	n := nodes[0]
-	k.until("the agent's configuration", func() bool { _, err := os.Stat(n.path("net.d", "00-weft.conflist")); return err == nil })
+	k.until("the agent's configuration", func() bool {
+		_, err := os.Stat(n.path("net.d", "00-weft.conflist"))
+		return err == nil
+	})
 	ns := nettest.NS(t, "new")
 	r, err := n.add(n.placed(), "new", ns)
 	if err != nil || r.IPs[0].Address.String() != "10.100.1.3/24" {
@@ -245,7 +265,10 @@ func takenOver(t *testing.T, backend, way string) {
 		if err := n.del(n.placed(), id, ns); err != nil {
 			t.Errorf("DEL of %s: %v", id, err)
 		}
-		k.until("no interface of "+id, func() bool { _, err := nettest.Try(ns, "ip", "link", "show", "eth0"); return err != nil })
+		k.until("no interface of "+id, func() bool {
+			_, err := nettest.Try(ns, "ip", "link", "show", "eth0")
+			return err != nil
+		})
 	}
 	if left := n.files("addresses") + n.files("flannel"); left != "" {
 		t.Errorf("left: %s", left)
@@ -262,19 +285,29 @@ func (k *kubeWorld) writes(path string) (n int) {
 	return n
 }
 
-// TestFlannelAnnotations: a node of weft's own says how it is reached as flannel does, only when that changes, and as an
-// administrator wants it.
+// TestFlannelAnnotations: a node of weft's own says how it is reached as flannel does, only when that changes, and as
+// an administrator wants it.
 func TestFlannelAnnotations(t *testing.T) {
 	nettest.Whole(t)
 	nettest.Need(t, "vxlan")
 	k := newKubeWorld(t, 1)
 	w := k.nodes[0]
 	k.annotate(1, ownKeys, map[string]string{"public-ip-overwrite": "203.0.113.7"})
-	w.configured(fmt.Sprintf("install: {confDir: %q}\nnetwork: {mode: cluster, encapsulation: vxlan}\nflannel: {annotationPrefix: example.org/net}\n", w.path("net.d")))
+	w.configured(
+		fmt.Sprintf(
+			"install: {confDir: %q}\nnetwork: {mode: cluster, encapsulation: vxlan}\nflannel: {annotationPrefix: example.org/net}\n", w.path("net.d"),
+		),
+	)
 	w.args = append(w.args, "--config", w.path("weft.yaml"))
 	w.start()
-	k.until("the condition", func() bool { _, c := k.annotations(1); return c == "False WeftIsUp weft is running on this node" })
-	k.until("the device", func() bool { _, err := nettest.Try(w.node, "ip", "link", "show", "flannel.1"); return err == nil })
+	k.until("the condition", func() bool {
+		_, c := k.annotations(1)
+		return c == "False WeftIsUp weft is running on this node"
+	})
+	k.until("the device", func() bool {
+		_, err := nettest.Try(w.node, "ip", "link", "show", "flannel.1")
+		return err == nil
+	})
 	fields := strings.Fields(nettest.Run(t, w.node, "ip", "-o", "link", "show", "flannel.1"))
 	mac := ""
 	for i, f := range fields {
@@ -295,7 +328,10 @@ func TestFlannelAnnotations(t *testing.T) {
 		}
 	}
 	k.annotate(1, ownKeys, map[string]string{"public-ip": "10.9.9.9"}) // somebody's mistake
-	k.until("the right address again", func() bool { a, _ := k.annotations(1); return a[ownKeys+"public-ip"] == "203.0.113.7" })
+	k.until("the right address again", func() bool {
+		a, _ := k.annotations(1)
+		return a[ownKeys+"public-ip"] == "203.0.113.7"
+	})
 	w.stop()
 	k.Reset()
 	w.start()
@@ -333,8 +369,12 @@ func TestNoFlannelConf(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w.configured(fmt.Sprintf("storeDir: %q\ninstall: {confDir: %q}\nnetwork: {mode: flannel}\nflannel: {netConf: %q}\n", w.dir, w.path("net.d"), w.path("net-conf.json")))
-		cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft-agent"), "agent", "--node", "n1", "--socket", w.socket(), "--state-dir", w.path("state"), "--config", w.path("weft.yaml"))
+		w.configured(
+			fmt.Sprintf("storeDir: %q\ninstall: {confDir: %q}\nnetwork: {mode: flannel}\nflannel: {netConf: %q}\n", w.dir,
+				w.path("net.d"), w.path("net-conf.json")),
+		)
+		cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft-agent"), "agent", "--node", "n1", "--socket", w.socket(),
+			"--state-dir", w.path("state"), "--config", w.path("weft.yaml"))
 		out, err := cmd.CombinedOutput()
 		if err == nil || !strings.Contains(string(out), want) || !strings.Contains(string(out), "net-conf.json") {
 			t.Errorf("%q: %v %s", text, err, out)

@@ -14,21 +14,26 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestReleasedAddressIsForgotten: when an address has rested, the kernel tracks no connection of who had it; of others it does.
+// TestReleasedAddressIsForgotten: when an address has rested, the kernel tracks no connection of who had it; of others
+// it does.
 func TestReleasedAddressIsForgotten(t *testing.T) {
 	nettest.Whole(t)
 	store := t.TempDir() + "/store"
 	if err := os.Mkdir(store, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	text := "apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: p}\nspec:\n  regions: [{cidr: 10.9.0.0/24, blockSize: 26}]\n  cooldownSeconds: 1\n"
+	text :=
+		"apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: p}\nspec:\n  regions: [{cidr: 10.9.0.0/24, blockSize: 26}]\n  cooldownSeconds: 1\n"
 	if err := os.WriteFile(store+"/pool.yaml", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w := newWorld(t)
 	w.args = []string{"--store-dir", store}
 	w.start()
-	nettest.Run(t, w.node, "nft", "add table ip t; add chain ip t c { type filter hook output priority 0; }; add rule ip t c ct state established accept")
+	nettest.Run(
+		t, w.node, "nft",
+		"add table ip t; add chain ip t c { type filter hook output priority 0; }; add rule ip t c ct state established accept",
+	)
 	const conf = `{"type":"ptp","ipam":{"type":"weft","pool":"p","gateway":"10.9.0.254"}}`
 	r, err := w.add(w.list("1.0.0", conf), "c1", nettest.NS(t, "pod"))
 	if err != nil {
@@ -72,7 +77,8 @@ func TestReleasedAddressIsForgotten(t *testing.T) {
 	if err := w.del(w.list("1.0.0", conf), "c1", nettest.NS(t, "gone")); err != nil {
 		t.Fatal(err)
 	}
-	for limit := time.Now().Add(20 * time.Second); tracked(pod); time.Sleep(50 * time.Millisecond) { // by itself it would stay for 30 s
+	for limit := time.Now().Add(20 * time.Second); tracked(pod); time.Sleep(50 * time.Millisecond) {
+		// by itself it would stay for 30 s
 		if time.Now().After(limit) {
 			t.Fatalf("the connection to %s is still tracked\n%s", pod, w.log())
 		}

@@ -31,8 +31,8 @@ spec:
 // bootTime is how long a guest may take, which is emulated.
 const bootTime = 150 * time.Second
 
-// TestHostTapBoot: a real guest on a tap of the node's, which QEMU in the pod has as an open file, has its lease, routes and MTU, and
-// speaks TCP with the node both ways. When it has ended the pod is what it was.
+// TestHostTapBoot: a real guest on a tap of the node's, which QEMU in the pod has as an open file, has its lease,
+// routes and MTU, and speaks TCP with the node both ways. When it has ended the pod is what it was.
 func TestHostTapBoot(t *testing.T) {
 	nettest.Whole(t)
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
@@ -43,7 +43,9 @@ func TestHostTapBoot(t *testing.T) {
 	nettest.Run(t, w.node, "ip", "addr", "add", "192.0.2.1/32", "dev", "lo") // whom it speaks with
 	w.start()
 	before := w.host()
-	list, ns := w.list("1.1.0", fmt.Sprintf(`{"plugins":[{"type":"calico","mtu":1400,"host_tap":{},"ipam":%s}]}`, w.ipam("10.9.0.0/16"))), nettest.NS(t, "pod")
+	list, ns := w.list(
+		"1.1.0", fmt.Sprintf(`{"plugins":[{"type":"calico","mtu":1400,"host_tap":{},"ipam":%s}]}`, w.ipam("10.9.0.0/16")),
+	), nettest.NS(t, "pod")
 	r, err := w.add(list, "c1", ns)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, w.log())
@@ -66,7 +68,8 @@ func TestHostTapBoot(t *testing.T) {
 	}
 	facts := does("facts")
 	for _, want := range []string{
-		"LINK eth0 mac=" + r.Interfaces[1].Mac + " mtu=1400 carrier=1", "ROUTE inet default via 169.254.1.1 dev eth0", "ROUTE inet 169.254.1.1 dev eth0 scope link",
+		"LINK eth0 mac=" + r.Interfaces[1].Mac + " mtu=1400 carrier=1", "ROUTE inet default via 169.254.1.1 dev eth0",
+		"ROUTE inet 169.254.1.1 dev eth0 scope link",
 	} {
 		if !strings.Contains(facts, "weft-guest: "+want) {
 			t.Errorf("the guest lacks %q:\n%s", want, facts)
@@ -101,7 +104,8 @@ func (w *world) boots(args ...string) *qemu.Console {
 	if err := os.WriteFile(file, []byte(tapMachine), 0o600); err != nil {
 		w.t.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft"), append([]string{"vm", "run", "--dir", dir, "--agent-socket", w.socket(), file}, args...)...)
+	cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft"),
+		append([]string{"vm", "run", "--dir", dir, "--agent-socket", w.socket(), file}, args...)...)
 	log := &strings.Builder{}
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := w.node.Do(cmd.Start); err != nil {

@@ -12,8 +12,9 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestHostTap: a tap on the node, in the place of a pair, has the name, the routes and the guards of a pod's end; a guest behind it
-// is told its address and is heard by that one alone. CHECK passes and DEL leaves nothing, also while the tap is open.
+// TestHostTap: a tap on the node, in the place of a pair, has the name, the routes and the guards of a pod's end; a
+// guest behind it is told its address and is heard by that one alone. CHECK passes and DEL leaves nothing, also while
+// the tap is open.
 func TestHostTap(t *testing.T) {
 	nettest.Whole(t)
 	busybox, err := exec.LookPath("busybox")
@@ -26,7 +27,9 @@ func TestHostTap(t *testing.T) {
 	nettest.Run(t, w.node, "ip", "addr", "add", "192.0.2.1/32", "dev", "lo") // what it pings from
 	w.start()
 	before := w.host()
-	list, ns := w.list("1.1.0", fmt.Sprintf(`{"plugins":[{"type":"calico","mtu":1400,"host_tap":{},"ipam":%s}]}`, w.ipam("10.9.0.0/16"))), nettest.NS(t, "pod")
+	list, ns := w.list(
+		"1.1.0", fmt.Sprintf(`{"plugins":[{"type":"calico","mtu":1400,"host_tap":{},"ipam":%s}]}`, w.ipam("10.9.0.0/16")),
+	), nettest.NS(t, "pod")
 	r, err := w.add(list, "c1", ns)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, w.log())
@@ -41,7 +44,8 @@ func TestHostTap(t *testing.T) {
 	guest := nettest.NS(t, "guest")
 	nettest.Relay(t, w.node, tap.Name, false, guest, mac)
 	for _, when := range []string{"at first", "after the agent was killed"} {
-		out, err := nettest.Try(guest, "timeout", "60", busybox, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "20", "-T", "1", "-s", "/bin/true")
+		out, err := nettest.Try(guest, "timeout", "60", busybox, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "20", "-T",
+			"1", "-s", "/bin/true")
 		if err != nil || !strings.Contains(out, "lease of 10.9.0.2 obtained from 169.254.1.1") {
 			t.Errorf("%s the guest is told (%v)\n%s\n%s", when, err, out, w.log())
 		}
@@ -53,7 +57,10 @@ func TestHostTap(t *testing.T) {
 			w.start()
 		}
 	}
-	for _, line := range []string{"addr add 10.9.0.2/32 dev eth0", "addr add 10.9.0.77/32 dev eth0", "route add 169.254.1.1 dev eth0", "route add default via 169.254.1.1"} {
+	for _, line := range []string{
+		"addr add 10.9.0.2/32 dev eth0", "addr add 10.9.0.77/32 dev eth0", "route add 169.254.1.1 dev eth0",
+		"route add default via 169.254.1.1",
+	} {
 		nettest.IP(t, guest, line)
 	}
 	nettest.Run(t, w.node, "ping", "-c1", "-W10", "10.9.0.2")

@@ -13,9 +13,9 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestIdle measures an agent that has nothing to do in a large cluster: WEFT_IDLE_NODES Node objects on a real API server,
-// each of which says every five minutes that it lives. Then one more joins. It takes minutes and is no part of the tests;
-// docs/performance-mesh.md has what it found.
+// TestIdle measures an agent that has nothing to do in a large cluster: WEFT_IDLE_NODES Node objects on a real API
+// server, each of which says every five minutes that it lives. Then one more joins. It takes minutes and is no part of
+// the tests; docs/performance-mesh.md has what it found.
 func TestIdle(t *testing.T) {
 	nettest.Whole(t)
 	nodes, err := strconv.Atoi(os.Getenv("WEFT_IDLE_NODES"))
@@ -29,7 +29,13 @@ func TestIdle(t *testing.T) {
 	k := newKubeWorld(t, 1)
 	w := k.nodes[0]
 	nettest.Run(t, w.node, "ip", "addr", "add", "192.168.255.1/16", "dev", "eth0") // all nodes are neighbours
-	images := []fields{{"sizeBytes": 123456789, "names": []string{fmt.Sprintf("registry.example/team/product@sha256:%064d", 1), "registry.example/team/product:v1.2.3"}}}
+	images := []fields{
+		{
+			"sizeBytes": 123456789, "names": []string{
+				fmt.Sprintf("registry.example/team/product@sha256:%064d", 1), "registry.example/team/product:v1.2.3",
+			},
+		},
+	}
 	begin := time.Now()
 	for i := 2; i <= nodes; i++ {
 		k.node(i, images)
@@ -48,7 +54,8 @@ func TestIdle(t *testing.T) {
 	time.Sleep(20 * time.Second) // what the start has left
 	told := func(what string, before time.Duration, over time.Duration) {
 		cpu := spent(t, w) - before
-		t.Logf("%s: %s of CPU in %s, %.3f%% of one processor; resident %d KiB, at most %d KiB", what, cpu, over.Round(time.Second), 100*cpu.Seconds()/over.Seconds(), resident(t, w, "VmRSS"), resident(t, w, "VmHWM"))
+		t.Logf("%s: %s of CPU in %s, %.3f%% of one processor; resident %d KiB, at most %d KiB", what, cpu,
+			over.Round(time.Second), 100*cpu.Seconds()/over.Seconds(), resident(t, w, "VmRSS"), resident(t, w, "VmHWM"))
 	}
 	before := spent(t, w)
 	time.Sleep(span)
@@ -60,7 +67,10 @@ func TestIdle(t *testing.T) {
 			time.Sleep(due - time.Since(begin))
 		}
 		k.Do("PATCH", fmt.Sprintf("/api/v1/nodes/n%d/status", 2+i%(nodes-1)), fields{"status": fields{"conditions": []fields{
-			{"type": "Ready", "status": "True", "lastHeartbeatTime": time.Now().UTC().Format(time.RFC3339), "reason": "KubeletReady"},
+			{
+				"type": "Ready", "status": "True", "lastHeartbeatTime": time.Now().UTC().Format(time.RFC3339),
+				"reason": "KubeletReady",
+			},
 		}}})
 		beats++
 	}
@@ -72,10 +82,12 @@ func TestIdle(t *testing.T) {
 	}
 	took := time.Since(begin)
 	time.Sleep(5 * time.Second)
-	t.Logf("one joins: its route is there after %s, the agent used %s of CPU in the 5 s after it", took.Round(time.Millisecond), spent(t, w)-before)
+	t.Logf("one joins: its route is there after %s, the agent used %s of CPU in the 5 s after it",
+		took.Round(time.Millisecond), spent(t, w)-before)
 }
 
-// routes counts a node's routes of the mesh, by the kernel's own list: asking ip for thousands would be what is measured.
+// routes counts a node's routes of the mesh, by the kernel's own list: asking ip for thousands would be what is
+// measured.
 func routes(t *testing.T, w *world) int {
 	t.Helper()
 	return strings.Count(nettest.Run(t, w.node, "ip", "route", "show", "proto", "119"), " via ")

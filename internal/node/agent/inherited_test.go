@@ -14,8 +14,9 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// TestInherited: policies hold for an interface that Calico has made for a pod whose address is reserved, from when that is known
-// until it goes; an agent that starts anew and hears nothing of reservations does not open it. What nobody knows is told of.
+// TestInherited: policies hold for an interface that Calico has made for a pod whose address is reserved, from when
+// that is known until it goes; an agent that starts anew and hears nothing of reservations does not open it. What
+// nobody knows is told of.
 func TestInherited(t *testing.T) {
 	nettest.Whole(t)
 	w := newWorld(t)
@@ -28,13 +29,33 @@ func TestInherited(t *testing.T) {
 	}
 	const pool = "{apiVersion: weft.dev/v1alpha1, kind: AddressPool, metadata: {name: p}, spec: {assignmentMode: Automatic, regions: [{cidr: 10.77.0.0/24, blockSize: 28}]%s}}"
 	manifest("ns", "{apiVersion: v1, kind: Namespace, metadata: {name: shop}}")
-	manifest("node", "{apiVersion: v1, kind: Node, metadata: {name: n1}, status: {addresses: [{type: InternalIP, address: 192.168.77.1}]}}")
-	manifest("pod", "{apiVersion: v1, kind: Pod, metadata: {name: db, namespace: shop, uid: uid-db}, spec: {nodeName: n1}, status: {podIP: 10.77.0.5}}")
-	manifest("machine", "{apiVersion: v1, kind: Pod, metadata: {name: virt-launcher-vm-x, namespace: shop, uid: uid-vm}, spec: {nodeName: n1}, status: {podIP: 10.77.0.6}}")
-	manifest("policy", "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: none, namespace: shop}, spec: {podSelector: {}, policyTypes: [Ingress]}}")
-	manifest("pool", fmt.Sprintf(pool, ", reserved: [{address: 10.77.0.5, for: shop/db, containerID: c1, ifName: eth0, by: calico}, {address: 10.77.0.6, for: machine shop/vm, by: calico}]"))
+	manifest(
+		"node",
+		"{apiVersion: v1, kind: Node, metadata: {name: n1}, status: {addresses: [{type: InternalIP, address: 192.168.77.1}]}}",
+	)
+	manifest(
+		"pod",
+		"{apiVersion: v1, kind: Pod, metadata: {name: db, namespace: shop, uid: uid-db}, spec: {nodeName: n1}, status: {podIP: 10.77.0.5}}",
+	)
+	manifest(
+		"machine",
+		"{apiVersion: v1, kind: Pod, metadata: {name: virt-launcher-vm-x, namespace: shop, uid: uid-vm}, spec: {nodeName: n1}, status: {podIP: 10.77.0.6}}",
+	)
+	manifest(
+		"policy",
+		"{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: none, namespace: shop}, spec: {podSelector: {}, policyTypes: [Ingress]}}",
+	)
+	manifest(
+		"pool",
+		fmt.Sprintf(
+			pool,
+			", reserved: [{address: 10.77.0.5, for: shop/db, containerID: c1, ifName: eth0, by: calico}, {address: 10.77.0.6, for: machine shop/vm, by: calico}]",
+		),
+	)
 	link := func(pod string) string {
-		return plugin.CalicoHostName(model.Request{ContainerID: "c1", IfName: "eth0", Origin: &model.Origin{Pod: model.PodRef{Namespace: "shop", Name: pod}}})
+		return plugin.CalicoHostName(model.Request{
+			ContainerID: "c1", IfName: "eth0", Origin: &model.Origin{Pod: model.PodRef{Namespace: "shop", Name: pod}},
+		})
 	}
 	mine, machine := link("db"), link("virt-launcher-vm-x")
 	for i, name := range []string{mine, machine, "calistrange"} {

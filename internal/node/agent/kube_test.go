@@ -57,9 +57,16 @@ type fields = map[string]any
 func (k *kubeWorld) node(i int, images []fields) {
 	cidr := fmt.Sprintf("10.%d.%d.0/24", 100+i/200, i%200)
 	k.Do("POST", "/api/v1/nodes", fields{
-		"metadata": fields{"name": fmt.Sprint("n", i), "labels": fields{"kubernetes.io/hostname": fmt.Sprint("n", i), "topology.kubernetes.io/zone": "a"}},
-		"spec":     fields{"podCIDR": cidr, "podCIDRs": []string{cidr}},
-		"status":   fields{"addresses": []fields{{"type": "InternalIP", "address": fmt.Sprintf("192.168.%d.%d", 77+(10+i)/250, (10+i)%250)}}, "images": images},
+		"metadata": fields{
+			"name": fmt.Sprint("n", i), "labels": fields{
+				"kubernetes.io/hostname": fmt.Sprint("n", i), "topology.kubernetes.io/zone": "a",
+			},
+		},
+		"spec": fields{"podCIDR": cidr, "podCIDRs": []string{cidr}},
+		"status": fields{
+			"addresses": []fields{{"type": "InternalIP", "address": fmt.Sprintf("192.168.%d.%d", 77+(10+i)/250, (10+i)%250)}},
+			"images":    images,
+		},
 	})
 }
 
@@ -121,8 +128,12 @@ func (k *kubeWorld) sandbox(name, uid string, node int) pair {
 	w := k.nodes[node-1]
 	ns := nettest.NS(k.t, name)
 	conf := runtimeConf("id-"+name, ns)
-	conf.Args = [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", name}, {"K8S_POD_INFRA_CONTAINER_ID", "id-" + name}, {"K8S_POD_UID", uid}}
-	ptp := fmt.Sprintf(`{"name":"net","cniVersion":"1.0.0","plugins":[{"type":"ptp","ipam":%s}]}`, w.ipam(fmt.Sprintf("10.100.%d.0/24", node)))
+	conf.Args = [][2]string{
+		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", name},
+		{"K8S_POD_INFRA_CONTAINER_ID", "id-" + name}, {"K8S_POD_UID", uid},
+	}
+	ptp := fmt.Sprintf(`{"name":"net","cniVersion":"1.0.0","plugins":[{"type":"ptp","ipam":%s}]}`,
+		w.ipam(fmt.Sprintf("10.100.%d.0/24", node)))
 	return pair{w, w.list("1.0.0", ptp), conf, ns}
 }
 
@@ -134,8 +145,8 @@ func (p pair) add() error {
 func (p pair) check() error { return p.w.cni.CheckNetworkList(p.w.ctx(), p.list, p.conf) }
 func (p pair) del() error   { return p.w.cni.DelNetworkList(p.w.ctx(), p.list, p.conf) }
 
-// waited are the requests that are neither watches nor written behind an answer, nor the look for Calico's own policies, which goes
-// on meanwhile.
+// waited are the requests that are neither watches nor written behind an answer, nor the look for Calico's own
+// policies, which goes on meanwhile.
 func (k *kubeWorld) waited() []string { return waited(k.Seen()) }
 
 func waited(seen []apitest.Request) (out []string) {
@@ -166,18 +177,27 @@ func TestRequests(t *testing.T) {
 	const nads = "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions"
 	w := k.nodes[0]
 	permitted := w.path("permitted.yaml")
-	if err := os.WriteFile(permitted, fmt.Appendf(nil, "network: {permitPaths: [%q]}\n", w.path("addresses")), 0o600); err != nil {
+	if err := os.WriteFile(permitted, fmt.Appendf(nil, "network: {permitPaths: [%q]}\n", w.path("addresses")),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	w.args = append(w.args, "--config", permitted)
 	k.Do("POST", nads, fields{
 		"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": fields{"name": "outside"},
-		"spec": fields{"config": fmt.Sprintf(`{"cniVersion":"1.0.0","type":"bridge","bridge":"outside","ipam":{"type":"host-local","dataDir":%q,"subnet":"10.60.0.0/24"}}`, w.path("elsewhere"))},
+		"spec": fields{
+			"config": fmt.Sprintf(
+				`{"cniVersion":"1.0.0","type":"bridge","bridge":"outside","ipam":{"type":"host-local","dataDir":%q,"subnet":"10.60.0.0/24"}}`, w.path("elsewhere"),
+			),
+		},
 	})
 	for i := 1; i <= 2; i++ {
 		k.Do("POST", nads, fields{
-			"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": fields{"name": fmt.Sprint("extra", i)},
-			"spec": fields{"config": fmt.Sprintf(`{"cniVersion":"1.0.0","type":"bridge","bridge":"extra%d","ipam":%s}`, i, w.ipam(fmt.Sprintf("10.%d.0.0/16", 50+i)))},
+			"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+			"metadata": fields{"name": fmt.Sprint("extra", i)},
+			"spec": fields{
+				"config": fmt.Sprintf(`{"cniVersion":"1.0.0","type":"bridge","bridge":"extra%d","ipam":%s}`, i,
+					w.ipam(fmt.Sprintf("10.%d.0.0/16", 50+i))),
+			},
 		})
 	}
 	w.start()
@@ -192,7 +212,8 @@ func TestRequests(t *testing.T) {
 	k.known(1, "bad")
 	err := bad.add()
 	var refused *types.Error
-	if !errors.As(err, &refused) || refused.Code != types.ErrInvalidNetworkConfig || !strings.Contains(err.Error(), `ipam.dataDir "`+w.path("elsewhere")+`"`) ||
+	if !errors.As(err, &refused) || refused.Code != types.ErrInvalidNetworkConfig ||
+		!strings.Contains(err.Error(), `ipam.dataDir "`+w.path("elsewhere")+`"`) ||
 		!strings.Contains(err.Error(), "network default/outside") || !strings.Contains(err.Error(), "network.permitPaths") {
 		t.Errorf("a network that names another directory of the node: %v", err)
 	}

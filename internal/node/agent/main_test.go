@@ -42,10 +42,13 @@ func run(m *testing.M) int {
 
 func build(dir string) error {
 	for name, pkg := range map[string]string{
-		"weft": "../../../cmd/weft", "weft-cni": "../../../cmd/weft-cni", "foreign": "./testdata/foreign", "weft-plugin": "../../../cmd/weft-plugin",
-		"weft-guest": "../../../cmd/weft-guest", "weft-agent": "../../../cmd/weft-agent", "weft-lab": "../../../cmd/weft-lab",
+		"weft": "../../../cmd/weft", "weft-cni": "../../../cmd/weft-cni", "foreign": "./testdata/foreign",
+		"weft-plugin": "../../../cmd/weft-plugin",
+		"weft-guest":  "../../../cmd/weft-guest", "weft-agent": "../../../cmd/weft-agent",
+		"weft-lab": "../../../cmd/weft-lab",
 	} {
-		if have := os.Getenv("WEFT_PROGRAMS"); have != "" && name != "weft-agent" && name != "foreign" { // the tag is for the agent alone
+		if have := os.Getenv("WEFT_PROGRAMS"); have != "" && name != "weft-agent" && name != "foreign" {
+			// the tag is for the agent alone
 			b, err := os.ReadFile(filepath.Join(have, name))
 			if err == nil {
 				err = os.WriteFile(filepath.Join(dir, name), b, 0o755)
@@ -55,7 +58,8 @@ func build(dir string) error {
 			}
 			continue
 		}
-		cmd := exec.Command("go", "build", "-buildvcs=false", "-tags", "weftsteps,grpcnotrace", "-o", filepath.Join(dir, name), pkg)
+		cmd := exec.Command("go", "build", "-buildvcs=false", "-tags", "weftsteps,grpcnotrace", "-o",
+			filepath.Join(dir, name), pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("build %s: %w\n%s", name, err, out)

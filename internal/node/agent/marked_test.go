@@ -17,7 +17,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// codePoint is the one that a packet from one namespace to an address of another one arrives with, -1 when none arrives.
+// codePoint is the one that a packet from one namespace to an address of another one arrives with, -1 when none
+// arrives.
 func codePoint(t *testing.T, from, at *netns.NS, to netip.Addr) int {
 	t.Helper()
 	var l *net.UDPConn
@@ -63,15 +64,19 @@ func codePoint(t *testing.T, from, at *netns.NS, to netip.Addr) int {
 	return int(messages[0].Data[0] >> 2)
 }
 
-// TestMarkedPods: the code point that a pod asks for is on what it sends out of the cluster, of both families, and on nothing that it
-// sends to pods and nodes; the pods beside it have none. An agent that starts finds it
-// as it was, and it goes with the pod.
+// TestMarkedPods: the code point that a pod asks for is on what it sends out of the cluster, of both families, and on
+// nothing that it sends to pods and nodes; the pods beside it have none. An agent that starts finds it as it was, and
+// it goes with the pod.
 func TestMarkedPods(t *testing.T) {
 	nettest.Whole(t)
-	p := newTwo(t, "pools: [{cidr: 10.77.0.0/24, blockSize: 28, encapsulation: none}, {name: six, cidr: \"fd77::/112\", blockSize: 124, encapsulation: none}]")
+	p := newTwo(
+		t,
+		"pools: [{cidr: 10.77.0.0/24, blockSize: 28, encapsulation: none}, {name: six, cidr: \"fd77::/112\", blockSize: 124, encapsulation: none}]",
+	)
 	n1, n2 := p.nodes[0], p.nodes[1]
 	outside := nettest.NS(t, "outside")
-	nettest.Run(t, n1.node, "ip", "link", "add", "out0", "up", "type", "veth", "peer", "name", "eth0", "netns", outside.Path())
+	nettest.Run(t, n1.node, "ip", "link", "add", "out0", "up", "type", "veth", "peer", "name", "eth0", "netns",
+		outside.Path())
 	nettest.Run(t, outside, "ip", "link", "set", "eth0", "up")
 	for _, words := range [][2]string{{"203.0.113.1/24", "203.0.113.2/24"}, {"fd13::1/64", "fd13::2/64"}} {
 		nettest.Run(t, n1.node, "ip", "addr", "add", words[0], "dev", "out0", "nodad")

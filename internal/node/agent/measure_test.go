@@ -37,12 +37,14 @@ func (w *world) web(request string) string {
 	return string(answer)
 }
 
-// TestAround: an agent with a configuration file puts the runtime's configuration in place, counts calls and repairs, says
-// that it is ready, and follows the log's level; what it put in place stays when it ends.
+// TestAround: an agent with a configuration file puts the runtime's configuration in place, counts calls and repairs,
+// says that it is ready, and follows the log's level; what it put in place stays when it ends.
 func TestAround(t *testing.T) {
 	nettest.Whole(t)
 	w := newWorld(t)
-	conf := fmt.Sprintf("metrics: {address: '127.0.0.1:9119'}\ninstall: {confDir: %q}\nnetwork: {mode: cluster, name: pods, podCIDRs: [10.7.0.0/16]}\n", w.path("net.d"))
+	conf := fmt.Sprintf(
+		"metrics: {address: '127.0.0.1:9119'}\ninstall: {confDir: %q}\nnetwork: {mode: cluster, name: pods, podCIDRs: [10.7.0.0/16]}\n", w.path("net.d"),
+	)
 	if err := os.WriteFile(w.path("weft.yaml"), []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +57,8 @@ func TestAround(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	placed, err := os.ReadFile(w.path("net.d", "00-weft.conflist"))
-	if err != nil || !strings.Contains(string(placed), `"subnet": "10.7.0.0/16"`) || !strings.Contains(string(placed), w.socket()) {
+	if err != nil || !strings.Contains(string(placed), `"subnet": "10.7.0.0/16"`) ||
+		!strings.Contains(string(placed), w.socket()) {
 		t.Fatalf("%s, %v: %s", placed, err, w.log())
 	}
 	list, ns := w.list("1.0.0", w.networks()["ptp"]), nettest.NS(t, "pod")

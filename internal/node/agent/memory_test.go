@@ -21,7 +21,8 @@ func TestMemory(t *testing.T) {
 	var images []fields
 	for i := range 50 { // as many as a kubelet tells
 		images = append(images, fields{"sizeBytes": 123456789, "names": []string{
-			fmt.Sprintf("registry.example/team/product-%d@sha256:%064d", i, i), fmt.Sprintf("registry.example/team/product-%d:v1.2.3", i),
+			fmt.Sprintf("registry.example/team/product-%d@sha256:%064d", i, i),
+			fmt.Sprintf("registry.example/team/product-%d:v1.2.3", i),
 		}})
 	}
 	for i := range nodes - 1 {
@@ -47,9 +48,11 @@ func TestMemory(t *testing.T) {
 		time.Sleep(250 * time.Millisecond)
 		peak = max(peak, resident(t, w, "VmRSS"))
 	}
-	t.Logf("resident: %d KiB with %d nodes, %d KiB with %d pods too, %d KiB of it from files", started, nodes, peak, pods, resident(t, w, "RssFile"))
+	t.Logf("resident: %d KiB with %d nodes, %d KiB with %d pods too, %d KiB of it from files", started, nodes, peak, pods,
+		resident(t, w, "RssFile"))
 	if peak > most { // a measure, no gate: another machine has other pages
-		t.Logf("LOUD: %d KiB are resident, the aim is at most %d; the request of deploy/base/daemonset.yaml goes by it", peak, most)
+		t.Logf("LOUD: %d KiB are resident, the aim is at most %d; the request of deploy/base/daemonset.yaml goes by it", peak,
+			most)
 	}
 }
 

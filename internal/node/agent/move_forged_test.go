@@ -33,15 +33,23 @@ func (p two) write(o store.Object, err error) {
 // says starts a pod whose annotations say that it is of the machine default/db, and that the machine migrates into it.
 func (p two) says(w *world, node, name string) *machine {
 	p.t.Helper()
-	p.write(store.NewObject(fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "default", "name": %q, "uid": %q,
+	p.write(
+		store.NewObject(
+			fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "default", "name": %q, "uid": %q,
 		"annotations": {"kubevirt.io/domain": "db", "kubevirt.io/migrationJobName": "m"}}, "spec": {"nodeName": %q}}`, name, "uid-"+name, node)))
-	return p.machineOf(w, name, [][2]string{{"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", "uid-" + name}})
+	return p.machineOf(w, name, [][2]string{
+		{"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", "uid-" + name},
+	})
 }
 
 // instance writes the machine's instance; migration is what it says of the migration.
 func (p two) instance(node, migration string) {
 	p.t.Helper()
-	p.write(store.NewObject(fmt.Appendf(nil, `{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"namespace": "default", "name": "db"},
+	p.write(
+		store.NewObject(
+			fmt.Appendf(
+				nil,
+				`{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"namespace": "default", "name": "db"},
 		"status": {"nodeName": %q, "migrationState": %s}}`, node, migration)))
 }
 
@@ -61,9 +69,9 @@ func (m *machine) pretends(p two) {
 	}
 }
 
-// TestForgedTarget: a pod that says that a running machine migrates into it gets none of the machine's packets, whatever it says on
-// its wire, unless the machine's instance names it as the target of its migration. A true target that is heard first gets them as
-// soon as the instance names it.
+// TestForgedTarget: a pod that says that a running machine migrates into it gets none of the machine's packets,
+// whatever it says on its wire, unless the machine's instance names it as the target of its migration. A true target
+// that is heard first gets them as soon as the instance names it.
 func TestForgedTarget(t *testing.T) {
 	nettest.Whole(t)
 	nettest.Need(t, "vxlan")
@@ -105,8 +113,8 @@ func TestForgedTarget(t *testing.T) {
 	a.del(t)
 }
 
-// TestForgedTargetWithoutKubeVirt: where there is no instance, the pod that an AddressMove allows takes the addresses over, and no
-// other one.
+// TestForgedTargetWithoutKubeVirt: where there is no instance, the pod that an AddressMove allows takes the addresses
+// over, and no other one.
 func TestForgedTargetWithoutKubeVirt(t *testing.T) {
 	nettest.Whole(t)
 	nettest.Need(t, "vxlan")
@@ -121,7 +129,8 @@ func TestForgedTargetWithoutKubeVirt(t *testing.T) {
 	p.heard(forged)
 	forged.pretends(p)
 	p.answers(a, all...)
-	if _, errs, exit := n2.vm("here", "default/db"); exit != 1 || !strings.Contains(errs, "several pods on this node: forged, target") {
+	if _, errs, exit := n2.vm("here", "default/db"); exit != 1 ||
+		!strings.Contains(errs, "several pods on this node: forged, target") {
 		t.Errorf("%d %s", exit, errs)
 	}
 	allow := func(name, target, pod string) {

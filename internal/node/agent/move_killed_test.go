@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestMachineMovesKilled: wherever the agent of the node dies that a machine has come to, and that of the node that it has left, the
-// next ones bring it to its end: all nodes lead to the machine.
+// TestMachineMovesKilled: wherever the agent of the node dies that a machine has come to, and that of the node that it
+// has left, the next ones bring it to its end: all nodes lead to the machine.
 func TestMachineMovesKilled(t *testing.T) {
 	nettest.Whole(t)
 	nettest.Need(t, "vxlan")
@@ -24,7 +24,8 @@ func TestMachineMovesKilled(t *testing.T) {
 	all := []*netns.NS{peer1, peer2}
 	p.answers(here, all...)
 	for _, kill := range []struct{ activating, retiring int }{
-		{0, -1}, {1, 0}, {2, 1}, {3, 2}, {4, -1}, // before, after the record, after its routes, after the addresses, behind; and of three
+		// before, after the record, after its routes, after the addresses, behind; and of three
+		{0, -1}, {1, 0}, {2, 1}, {3, 2}, {4, -1},
 	} {
 		p.heard(there)
 		target, source := there.node, here.node
@@ -53,7 +54,8 @@ func TestMachineMovesKilled(t *testing.T) {
 // pause has a guest say nothing more, as one that leaves: what its connections would send again means that it is back.
 func (m *machine) pause(t *testing.T) {
 	t.Helper()
-	nettest.Run(t, m.ns, "nft", "add table inet paused; add chain inet paused output { type filter hook output priority 0; policy drop; }")
+	nettest.Run(t, m.ns, "nft",
+		"add table inet paused; add chain inet paused output { type filter hook output priority 0; policy drop; }")
 }
 
 // resume ends a pause, if there is one.

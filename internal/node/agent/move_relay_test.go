@@ -22,18 +22,22 @@ import (
 // third is a node whose agent does not know what has changed: it sends to a machine by way of a node.
 func (p two) third(by *world) *netns.NS {
 	p.t.Helper()
-	o, err := store.NodeObject(model.Node{Name: "n3", Addrs: []netip.Addr{netip.MustParseAddr("192.168.77.3"), netip.MustParseAddr("fd00:77::3")}})
+	o, err := store.NodeObject(model.Node{
+		Name: "n3", Addrs: []netip.Addr{netip.MustParseAddr("192.168.77.3"), netip.MustParseAddr("fd00:77::3")},
+	})
 	p.write(o, err)
 	ns := nettest.NS(p.t, "n3")
 	for _, line := range []string{
-		"link add to3 type veth peer name eth0 netns " + ns.Path(), "link set to3 up", "addr add 192.168.78.1/24 dev to3", "addr add fd00:78::1/64 dev to3 nodad",
+		"link add to3 type veth peer name eth0 netns " + ns.Path(), "link set to3 up", "addr add 192.168.78.1/24 dev to3",
+		"addr add fd00:78::1/64 dev to3 nodad",
 		"route add 192.168.77.3 dev to3", "route add fd00:77::3 dev to3",
 	} {
 		nettest.IP(p.t, by.node, line)
 	}
 	for _, line := range []string{
 		"link set lo up", "link set eth0 up", "addr add 192.168.77.3/32 dev eth0", "addr add fd00:77::3/128 dev eth0 nodad",
-		"route add 192.168.78.1 dev eth0", "route add fd00:78::1 dev eth0", "route add default via 192.168.78.1", "route add default via fd00:78::1",
+		"route add 192.168.78.1 dev eth0", "route add fd00:78::1 dev eth0", "route add default via 192.168.78.1",
+		"route add default via fd00:78::1",
 	} {
 		nettest.IP(p.t, ns, line)
 	}
@@ -87,8 +91,9 @@ func passes(t *testing.T, from, to *netns.NS, a netip.Addr, limit time.Duration)
 	return false
 }
 
-// TestMachineMovesBeforeOthersKnow: what a third node still sends to where a machine was is passed on, and arrives with the sender's
-// address; to no other address, nor from anybody else, does the machine's old node pass on what is not its own.
+// TestMachineMovesBeforeOthersKnow: what a third node still sends to where a machine was is passed on, and arrives with
+// the sender's address; to no other address, nor from anybody else, does the machine's old node pass on what is not its
+// own.
 func TestMachineMovesBeforeOthersKnow(t *testing.T) {
 	nettest.Whole(t)
 	nettest.Need(t, "vxlan")
@@ -118,8 +123,8 @@ func TestMachineMovesBeforeOthersKnow(t *testing.T) {
 	p.until("nothing is passed on to a machine that is gone", func() bool { return !strings.Contains(guard(), "relays4") })
 }
 
-// TestRelaysOutliveAgent: an agent that is killed while a machine comes to its node, or when it has just come, still lets in what
-// others send by way of where the machine was, when it is started again.
+// TestRelaysOutliveAgent: an agent that is killed while a machine comes to its node, or when it has just come, still
+// lets in what others send by way of where the machine was, when it is started again.
 func TestRelaysOutliveAgent(t *testing.T) {
 	nettest.Whole(t)
 	nettest.Need(t, "vxlan")

@@ -22,7 +22,8 @@ import (
 // vm runs a command about machines on the node, and gives what it said and its exit code.
 func (w *world) vm(args ...string) (stdout, stderr string, exit int) {
 	w.t.Helper()
-	cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft"), append(append([]string{"vm"}, args...), "--state-dir", w.path("state"))...)
+	cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft"),
+		append(append([]string{"vm"}, args...), "--state-dir", w.path("state"))...)
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := w.node.Do(cmd.Run)
@@ -43,15 +44,17 @@ func (p two) is(m *machine, state string) {
 		}
 		for line = range strings.Lines(out) {
 			if f := strings.Fields(line); len(f) == 6 && f[5] == m.id {
-				return f[0] == "default/db" && f[1] == state && f[2] == fmt.Sprintf("%s,%s", m.addrs[0], m.addrs[1]) && f[4] == "eth0"
+				return f[0] == "default/db" && f[1] == state && f[2] == fmt.Sprintf("%s,%s", m.addrs[0], m.addrs[1]) &&
+					f[4] == "eth0"
 			}
 		}
 		return false
 	})
 }
 
-// TestSilentMachineMoves: behind masquerade nobody hears a guest that says nothing. That a migration has begun, or has failed, leaves
-// all as it was; when the machine's status says that it runs on the other node, all lead there. People can say it, too.
+// TestSilentMachineMoves: behind masquerade nobody hears a guest that says nothing. That a migration has begun, or has
+// failed, leaves all as it was; when the machine's status says that it runs on the other node, all lead there. People
+// can say it, too.
 func TestSilentMachineMoves(t *testing.T) {
 	nettest.Whole(t)
 	nettest.Need(t, "vxlan")
@@ -60,7 +63,11 @@ func TestSilentMachineMoves(t *testing.T) {
 	n1, n2 := p.nodes[0], p.nodes[1]
 	status := func(text string) {
 		t.Helper()
-		o, err := store.NewObject([]byte(`{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"namespace": "default", "name": "db"}, "status": ` + text + `}`))
+		o, err := store.NewObject(
+			[]byte(
+				`{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"namespace": "default", "name": "db"}, "status": ` + text + `}`,
+			),
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +108,8 @@ func TestSilentMachineMoves(t *testing.T) {
 		}
 	}
 
-	if _, errs, exit := n1.vm("here", "default/none"); exit != 1 || !strings.Contains(errs, "machine default/none has no attachment on this node that can be switched") {
+	if _, errs, exit := n1.vm("here", "default/none"); exit != 1 ||
+		!strings.Contains(errs, "machine default/none has no attachment on this node that can be switched") {
 		t.Errorf("%d %q", exit, errs)
 	}
 	if out, errs, exit := n1.vm("here", "default/db"); out+errs != "" || exit != 0 {
@@ -111,7 +119,8 @@ func TestSilentMachineMoves(t *testing.T) {
 	p.is(b, "left")
 	var all []move.Attachment
 	out, _, _ := n1.vm("moves", "-o", "json")
-	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all) != 1 || all[0].State != "here" || all[0].Key.ContainerID != "a" || fmt.Sprint(all[0].Addresses) != fmt.Sprint(a.addrs) {
+	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all) != 1 || all[0].State != "here" ||
+		all[0].Key.ContainerID != "a" || fmt.Sprint(all[0].Addresses) != fmt.Sprint(a.addrs) {
 		t.Errorf("%v %s", err, out)
 	}
 	b.del(t)

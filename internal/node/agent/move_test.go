@@ -79,7 +79,9 @@ func (p two) answers(m *machine, from ...*netns.NS) {
 	p.t.Helper()
 	for _, ns := range from {
 		for _, a := range m.addrs {
-			p.until(fmt.Sprintf("%s answers from %s as %s (now %q)", a, ns.Path(), m.id, who(ns, a)), func() bool { return who(ns, a) == m.id })
+			p.until(fmt.Sprintf("%s answers from %s as %s (now %q)", a, ns.Path(), m.id, who(ns, a)), func() bool {
+				return who(ns, a) == m.id
+			})
 		}
 	}
 }
@@ -87,7 +89,9 @@ func (p two) answers(m *machine, from ...*netns.NS) {
 // speaks has the guest say that it is here.
 func (m *machine) speaks(t *testing.T, a netip.Addr) {
 	t.Helper()
-	if err := effect.Announce(m.ns, []state.Effect{{Kind: state.Announce, Link: "eth0", Addrs: []netip.Addr{a}}}); err != nil {
+	if err := effect.Announce(m.ns, []state.Effect{
+		{Kind: state.Announce, Link: "eth0", Addrs: []netip.Addr{a}},
+	}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -151,9 +155,10 @@ func (p two) heard(m *machine) {
 	})
 }
 
-// TestMachineMoves: what awaits a machine on another node gets nothing of it until the machine says something there; then all nodes
-// lead there, also the one that it came from. It comes back when it says something where it was, as after a migration that has
-// failed, and goes without a word when its pod there ends. An agent that is killed meanwhile goes on.
+// TestMachineMoves: what awaits a machine on another node gets nothing of it until the machine says something there;
+// then all nodes lead there, also the one that it came from. It comes back when it says something where it was, as
+// after a migration that has failed, and goes without a word when its pod there ends. An agent that is killed meanwhile
+// goes on.
 func TestMachineMoves(t *testing.T) {
 	nettest.Whole(t)
 	nettest.Need(t, "vxlan")
@@ -174,7 +179,10 @@ func TestMachineMoves(t *testing.T) {
 	n2.start()
 	p.answers(a, all...)
 	p.heard(b)
-	nettest.Run(t, n1.node, "nft", "add table inet tracks; add chain inet tracks passing { type filter hook forward priority 0; }; add rule inet tracks passing ct state new accept")
+	nettest.Run(
+		t, n1.node, "nft",
+		"add table inet tracks; add chain inet tracks passing { type filter hook forward priority 0; }; add rule inet tracks passing ct state new accept",
+	)
 	p.tracks(n2, peer1, a)
 	b.speaks(t, b.addrs[0])
 	p.answers(b, all...)

@@ -11,8 +11,9 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestMTUThatAConfigurationLeavesOpen: in a runtime's configuration of one's own, as Calico's with "mtu": 0, pods get what fits through the
-// mesh, also from an agent that has just started; and so does whoever reads the file of Calico's daemon.
+// TestMTUThatAConfigurationLeavesOpen: in a runtime's configuration of one's own, as Calico's with "mtu": 0, pods get
+// what fits through the mesh, also from an agent that has just started; and so does whoever reads the file of Calico's
+// daemon.
 func TestMTUThatAConfigurationLeavesOpen(t *testing.T) {
 	nettest.Whole(t)
 	p := newTwo(t, `encapsulation: vxlan`)

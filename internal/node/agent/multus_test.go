@@ -98,12 +98,14 @@ func newMultus(t *testing.T, to43 bool) *multus {
 
 // cluster is the node's own network, a list that Multus reads from a file; further is one that the pod asks for.
 func (m *multus) cluster() string {
-	return fmt.Sprintf(`{"cniVersion":"0.4.0","name":"cbr0","plugins":[{"type":"bridge","bridge":"br0","isGateway":true,"ipMasq":true,"ipam":%s},
+	return fmt.Sprintf(
+		`{"cniVersion":"0.4.0","name":"cbr0","plugins":[{"type":"bridge","bridge":"br0","isGateway":true,"ipMasq":true,"ipam":%s},
 		{"type":"portmap","capabilities":{"portMappings":true}}]}`, m.ipam("10.8.0.0/16"))
 }
 
 func (m *multus) further(name string) string {
-	return fmt.Sprintf(`{"cniVersion":"0.3.1","name":%q,"type":"macvlan","master":"up0","ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.61.0.0/24"}]]}}`,
+	return fmt.Sprintf(
+		`{"cniVersion":"0.3.1","name":%q,"type":"macvlan","master":"up0","ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.61.0.0/24"}]]}}`,
 		name, m.path("addresses"))
 }
 
@@ -111,18 +113,25 @@ func (m *multus) further(name string) string {
 func (m *multus) attach(id string, ns *netns.NS) {
 	m.t.Helper()
 	rt := func(ifName string) *libcni.RuntimeConf {
-		return &libcni.RuntimeConf{ContainerID: id, NetNS: ns.Path(), IfName: ifName, Args: [][2]string{{"IgnoreUnknown", "true"}, {"K8S_POD_NAME", id}}}
+		return &libcni.RuntimeConf{
+			ContainerID: id, NetNS: ns.Path(), IfName: ifName,
+			Args: [][2]string{{"IgnoreUnknown", "true"}, {"K8S_POD_NAME", id}},
+		}
 	}
 	list, err := libcni.NetworkConfFromBytes([]byte(m.cluster()))
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	first := rt("eth0")
-	first.CapabilityArgs = map[string]any{"portMappings": []map[string]any{{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}}}
+	first.CapabilityArgs = map[string]any{
+		"portMappings": []map[string]any{{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}},
+	}
 	if _, err := m.lib.AddNetworkList(m.ctx(), list, first); err != nil {
 		m.t.Fatal(err)
 	}
-	all := []remembered{{ConfList: types.NetConfList{CNIVersion: list.CNIVersion, Name: list.Name}, Name: "cbr0", Bytes: []byte(m.cluster())}}
+	all := []remembered{
+		{ConfList: types.NetConfList{CNIVersion: list.CNIVersion, Name: list.Name}, Name: "cbr0", Bytes: []byte(m.cluster())},
+	}
 	for _, p := range list.Plugins {
 		all[0].ConfList.Plugins = append(all[0].ConfList.Plugins, p.Network)
 	}
@@ -164,21 +173,25 @@ func (m *multus) detach(id string, ns *netns.NS) {
 	m.t.Helper()
 	list, _ := libcni.NetworkConfFromBytes([]byte(m.cluster()))
 	rt := &libcni.RuntimeConf{ContainerID: id, NetNS: ns.Path(), IfName: "eth0"}
-	rt.CapabilityArgs = map[string]any{"portMappings": []map[string]any{{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}}}
+	rt.CapabilityArgs = map[string]any{
+		"portMappings": []map[string]any{{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}},
+	}
 	if err := m.lib.DelNetworkList(m.ctx(), list, rt); err != nil {
 		m.t.Fatal(err)
 	}
 	for i, ifName := range []string{"net1", "lan"} {
 		conf, _ := libcni.ConfFromBytes([]byte(m.further(fmt.Sprint("wire", i))))
-		if err := m.lib.DelNetwork(m.ctx(), conf, &libcni.RuntimeConf{ContainerID: id, NetNS: ns.Path(), IfName: ifName}); err != nil {
+		if err := m.lib.DelNetwork(m.ctx(), conf, &libcni.RuntimeConf{
+			ContainerID: id, NetNS: ns.Path(), IfName: ifName,
+		}); err != nil {
 			m.t.Fatal(err)
 		}
 	}
 	_ = os.Remove(m.path("multus", id))
 }
 
-// TestPodsOfMultus: pods that Multus made with the reference plugins, before weft took its place, are DELeted as it would:
-// from its memory, thin and thick, with and without their namespace, and when there is no agent for a while.
+// TestPodsOfMultus: pods that Multus made with the reference plugins, before weft took its place, are DELeted as it
+// would: from its memory, thin and thick, with and without their namespace, and when there is no agent for a while.
 func TestPodsOfMultus(t *testing.T) {
 	nettest.Whole(t)
 	for _, form := range []struct {
@@ -190,7 +203,8 @@ func TestPodsOfMultus(t *testing.T) {
 			warm := nettest.NS(t, "warm")
 			m.attach("warm", warm)
 			m.detach("warm", warm)
-			list, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion":"0.4.0","name":"multus-cni-network","plugins":[{"type":%q,"socket":%q,"cniDir":%q,
+			list, err := libcni.NetworkConfFromBytes(
+				fmt.Appendf(nil, `{"cniVersion":"0.4.0","name":"multus-cni-network","plugins":[{"type":%q,"socket":%q,"cniDir":%q,
 				"binDir":%q,"clusterNetwork":%q,"capabilities":{"portMappings":true}}]}`, form.typ, m.socket(), m.path("multus"), m.bin, m.path("10-cluster.conflist")))
 			if err == nil {
 				err = os.WriteFile(m.path("10-cluster.conflist"), []byte(m.cluster()), 0o600)

@@ -18,8 +18,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// foreignWire is a network of the reference plugin macvlan under a name that weft has not built in, with a default route of each
-// family from its own IPAM.
+// foreignWire is a network of the reference plugin macvlan under a name that weft has not built in, with a default
+// route of each family from its own IPAM.
 func (p *podnets) foreignWire(i int, version string) string {
 	return fmt.Sprintf(`{%s"type":"other-macvlan","master":"up0","ipam":{"type":"host-local","dataDir":%q,
 		"ranges":[[{"subnet":"10.6%d.0.0/24"}],[{"subnet":"fd6%d::/64"}]],
@@ -35,7 +35,8 @@ func defaults(t *testing.T, ns *netns.NS) string {
 			Gateway, Dev string
 			Nexthops     []struct{ Gateway, Dev string }
 		}
-		if err := json.Unmarshal([]byte(nettest.Run(t, ns, "ip", "-j", family, "route", "show", "default")), &routes); err != nil {
+		if err := json.Unmarshal([]byte(nettest.Run(t, ns, "ip", "-j", family, "route", "show", "default")),
+			&routes); err != nil {
 			t.Fatal(err)
 		}
 		for _, r := range routes {
@@ -50,8 +51,8 @@ func defaults(t *testing.T, ns *netns.NS) string {
 	return strings.Join(all, ", ")
 }
 
-// TestDefaultRoutesOfForeignPlugins: where networks have plugins that weft executes, the pod has the default routes that the
-// document promises, CHECK agrees, nothing is left, and the network status is that of Multus.
+// TestDefaultRoutesOfForeignPlugins: where networks have plugins that weft executes, the pod has the default routes
+// that the document promises, CHECK agrees, nothing is left, and the network status is that of Multus.
 func TestDefaultRoutesOfForeignPlugins(t *testing.T) {
 	nettest.Whole(t)
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
@@ -77,11 +78,26 @@ func TestDefaultRoutesOfForeignPlugins(t *testing.T) {
 	const first = "10.7.0.1 eth0"
 	for _, tc := range []struct{ name, networks, routes, gateways string }{
 		{"none", `wire1,wire2`, first + ", fd61::1 net1", "net1 10.61.0.1 fd61::1; net2 10.62.0.1 fd62::1"},
-		{"its own", `[{"name":"wire1","default-route":["10.61.0.1"]}]`, "10.61.0.1 net1, fd61::1 net1", "net1 10.61.0.1 fd61::1"},
-		{"another", `[{"name":"wire1","default-route":["10.61.0.9"]},{"name":"wire2"}]`, "10.61.0.9 net1, fd61::1 net1", "net1 10.61.0.1 fd61::1; net2 10.62.0.1 fd62::1"},
-		{"two", `[{"name":"wire1","default-route":["10.61.0.8","10.61.0.9"]}]`, "10.61.0.8 net1, 10.61.0.9 net1, fd61::1 net1", "net1 10.61.0.1 fd61::1"},
-		{"both families", `[{"name":"wire2"},{"name":"wire1","default-route":["10.61.0.1","fd61::9"]}]`, "10.61.0.1 net2, fd61::9 net2", "net1 10.62.0.1 fd62::1; net2 10.61.0.1 fd61::1"},
-		{"empty", `[{"name":"wire2"},{"name":"wire1","default-route":[]}]`, "10.61.0.1 net2, fd61::1 net2", "net1 10.62.0.1 fd62::1; net2 10.61.0.1 fd61::1"},
+		{
+			"its own", `[{"name":"wire1","default-route":["10.61.0.1"]}]`, "10.61.0.1 net1, fd61::1 net1",
+			"net1 10.61.0.1 fd61::1",
+		},
+		{
+			"another", `[{"name":"wire1","default-route":["10.61.0.9"]},{"name":"wire2"}]`, "10.61.0.9 net1, fd61::1 net1",
+			"net1 10.61.0.1 fd61::1; net2 10.62.0.1 fd62::1",
+		},
+		{
+			"two", `[{"name":"wire1","default-route":["10.61.0.8","10.61.0.9"]}]`,
+			"10.61.0.8 net1, 10.61.0.9 net1, fd61::1 net1", "net1 10.61.0.1 fd61::1",
+		},
+		{
+			"both families", `[{"name":"wire2"},{"name":"wire1","default-route":["10.61.0.1","fd61::9"]}]`,
+			"10.61.0.1 net2, fd61::9 net2", "net1 10.62.0.1 fd62::1; net2 10.61.0.1 fd61::1",
+		},
+		{
+			"empty", `[{"name":"wire2"},{"name":"wire1","default-route":[]}]`, "10.61.0.1 net2, fd61::1 net2",
+			"net1 10.62.0.1 fd62::1; net2 10.61.0.1 fd61::1",
+		},
 		{"no version", `old`, first + ", fd63::1 net1", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -90,7 +106,9 @@ func TestDefaultRoutesOfForeignPlugins(t *testing.T) {
 				p.pod(name, tc.networks)
 				ns := nettest.NS(t, name)
 				list, conf := p.runtimes(name, ns)
-				list, err := libcni.NetworkConfFromBytes([]byte(strings.Replace(string(list.Bytes), `"type":"ptp"`, `"type":"`+typ+`"`, 1)))
+				list, err := libcni.NetworkConfFromBytes(
+					[]byte(strings.Replace(string(list.Bytes), `"type":"ptp"`, `"type":"`+typ+`"`, 1)),
+				)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -131,7 +149,8 @@ func (p *podnets) statusGateways(pod string) string {
 			Gateway   []string
 		}
 		b, err := os.ReadFile(filepath.Join(p.store, "pod-"+pod+".yaml"))
-		if err == nil && yaml.Unmarshal(b, &o) == nil && json.Unmarshal([]byte(o.Metadata.Annotations["k8s.v1.cni.cncf.io/network-status"]), &entries) == nil {
+		if err == nil && yaml.Unmarshal(b, &o) == nil &&
+			json.Unmarshal([]byte(o.Metadata.Annotations["k8s.v1.cni.cncf.io/network-status"]), &entries) == nil {
 			var all []string
 			for _, e := range entries {
 				all = append(all, strings.Join(append([]string{e.Interface}, e.Gateway...), " "))

@@ -15,7 +15,9 @@ import (
 // that knows of pods.
 func networks(cfg Config, d *datastore, c *cniserver.Config) {
 	root := cfg.Install.HostRoot
-	devices := podresources.Kubelet{Socket: filepath.Join(root, podresources.Socket), Checkpoint: filepath.Join(root, podresources.Checkpoint)}
+	devices := podresources.Kubelet{
+		Socket: filepath.Join(root, podresources.Socket), Checkpoint: filepath.Join(root, podresources.Checkpoint),
+	}
 	c.Networks = &multinet.Resolver{Root: root, Keep: cfg.VirtualMachines.Keep()}
 	switch {
 	case d.kube != nil:
@@ -29,8 +31,8 @@ func networks(cfg Config, d *datastore, c *cniserver.Config) {
 	c.Networks.Devices = devices
 }
 
-// permitPaths are the node's files that networks of Kubernetes may name: those that are permitted, and where the node's own
-// configuration has host-local keep addresses anyway.
+// permitPaths are the node's files that networks of Kubernetes may name: those that are permitted, and where the node's
+// own configuration has host-local keep addresses anyway.
 func permitPaths(cfg Config) []string {
 	out := append([]string{}, cfg.Network.PermitPaths...)
 	if cfg.AddressDir != "" {

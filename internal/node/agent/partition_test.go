@@ -29,8 +29,8 @@ func (k *kubeWorld) defined(pattern string) {
 	}
 }
 
-// TestPartition: two agents give addresses of one range over a real API server, which is killed for a while; before and behind
-// that one node alone is cut off, and one agent is killed while it is.
+// TestPartition: two agents give addresses of one range over a real API server, which is killed for a while; before and
+// behind that one node alone is cut off, and one agent is killed while it is.
 func TestPartition(t *testing.T) {
 	nettest.Whole(t)
 	k := newKubeWorld(t, 2)
@@ -113,6 +113,7 @@ func TestPartition(t *testing.T) {
 	before = len(given)
 	round("together again", 8)
 	if len(given) != before+16 {
-		t.Errorf("%d addresses when all is well again, want 16: %s\n%s", len(given)-before, k.nodes[0].log(), k.nodes[1].log())
+		t.Errorf("%d addresses when all is well again, want 16: %s\n%s", len(given)-before, k.nodes[0].log(),
+			k.nodes[1].log())
 	}
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/cluster/config"
 )
 
-// Networks of Kubernetes may name the directory that the node's configuration names; where nothing is permitted, that alone.
+// Networks of Kubernetes may name the directory that the node's configuration names; where nothing is permitted, that
+// alone.
 func TestPermitPaths(t *testing.T) {
 	for _, tc := range []struct {
 		dir             string

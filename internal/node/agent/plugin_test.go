@@ -31,9 +31,11 @@ func TestPluginKilled(t *testing.T) {
 		id, ns := fmt.Sprint("c", i), nettest.NS(t, fmt.Sprint("pod", i))
 		cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft-cni"))
 		cmd.Env = []string{
-			"CNI_COMMAND=ADD", "CNI_CONTAINERID=" + id, "CNI_NETNS=" + ns.Path(), "CNI_IFNAME=eth0", "CNI_PATH=" + os.Getenv(binVar),
+			"CNI_COMMAND=ADD", "CNI_CONTAINERID=" + id, "CNI_NETNS=" + ns.Path(), "CNI_IFNAME=eth0",
+			"CNI_PATH=" + os.Getenv(binVar),
 		}
-		conf := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","type":"weft-cni","socket":%q,"delegates":[%s]}`, w.socket(), w.networks()["chain"])
+		conf := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","type":"weft-cni","socket":%q,"delegates":[%s]}`, w.socket(),
+			w.networks()["chain"])
 		cmd.Stdin = bytes.NewReader([]byte(conf))
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

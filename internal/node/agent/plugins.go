@@ -27,7 +27,9 @@ func planners(cfg Config) map[string]plugin.Planner {
 
 // allocators give addresses; over another vendor's network Calico's are Calico's, too.
 func allocators(cfg Config, leases *lease.Keeper, engine *blocks.Engine) map[string]ipam.Allocator {
-	all := []ipam.Allocator{hostlocal.New(hostlocal.Config{DataDir: cfg.AddressDir, CallerKnows: true}), static.New(), leases}
+	all := []ipam.Allocator{
+		hostlocal.New(hostlocal.Config{DataDir: cfg.AddressDir, CallerKnows: true}), static.New(), leases,
+	}
 	if engine != nil {
 		all = append(all, engine.Allocators()...)
 	}
@@ -41,8 +43,10 @@ func allocators(cfg Config, leases *lease.Keeper, engine *blocks.Engine) map[str
 	return table
 }
 
-// alone are the plugins in whose name weft-cni may be executed: those of which this agent does not have another program executed,
-// which may be a link to weft-cni.
+// alone are the plugins in whose name weft-cni may be executed: those of which this agent does not have another program
+// executed, which may be a link to weft-cni.
 func alone(planners map[string]plugin.Planner, allocators map[string]ipam.Allocator) []string {
-	return slices.DeleteFunc(wire.AgentPlugins(), func(name string) bool { return planners[name] == nil && allocators[name] == nil })
+	return slices.DeleteFunc(wire.AgentPlugins(), func(name string) bool {
+		return planners[name] == nil && allocators[name] == nil
+	})
 }

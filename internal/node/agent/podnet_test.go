@@ -52,7 +52,9 @@ func (w *world) uplink() {
 		nettest.Run(w.t, w.node, argv...)
 	}
 	for _, link := range []string{"up0", "up1"} { // the kernel tells of carriers up to a second late
-		for until := time.Now().Add(30 * time.Second); !strings.Contains(nettest.Run(w.t, w.node, "ip", "-o", "link", "show", link), "state UP"); {
+		for until := time.Now().Add(
+			30 * time.Second,
+		); !strings.Contains(nettest.Run(w.t, w.node, "ip", "-o", "link", "show", link), "state UP"); {
 			if time.Now().After(until) {
 				w.t.Fatalf("%s has no carrier", link)
 			}
@@ -75,8 +77,10 @@ func (p *podnets) pod(name, networks string) {
 	p.t.Helper()
 	p.object("pod-"+name, map[string]any{
 		"apiVersion": "v1", "kind": "Pod",
-		"metadata": map[string]any{"namespace": "default", "name": name, "annotations": map[string]any{"k8s.v1.cni.cncf.io/networks": networks}},
-		"spec":     map[string]any{"nodeName": "n1", "containers": []any{map[string]any{"name": "c", "image": "i"}}},
+		"metadata": map[string]any{
+			"namespace": "default", "name": name, "annotations": map[string]any{"k8s.v1.cni.cncf.io/networks": networks},
+		},
+		"spec": map[string]any{"nodeName": "n1", "containers": []any{map[string]any{"name": "c", "image": "i"}}},
 	})
 }
 
@@ -100,12 +104,14 @@ func (p *podnets) usual() {
 	for i := 1; i <= 3; i++ {
 		p.network("default", fmt.Sprint("wire", i), p.wire(i, ""))
 	}
-	p.network("default", "other", fmt.Sprintf(`{"cniVersion":"1.0.0","plugins":[%s,{"type":"foreign","mark":%q}]}`, p.wire(4, ""), p.path("marks")))
+	p.network("default", "other",
+		fmt.Sprintf(`{"cniVersion":"1.0.0","plugins":[%s,{"type":"foreign","mark":%q}]}`, p.wire(4, ""), p.path("marks")))
 }
 
 // wire is a macvlan network upon the uplink.
 func (p *podnets) wire(i int, more string) string {
-	return fmt.Sprintf(`{"cniVersion":"1.0.0","type":"macvlan","master":"up0","capabilities":{"ips":true,"mac":true},"ipam":{"type":"host-local",
+	return fmt.Sprintf(
+		`{"cniVersion":"1.0.0","type":"macvlan","master":"up0","capabilities":{"ips":true,"mac":true},"ipam":{"type":"host-local",
 		"dataDir":%q,"ranges":[[{"subnet":"10.6%d.0.0/24"}]]}%s}`, p.path("addresses"), i, more)
 }
 
@@ -113,13 +119,18 @@ func (p *podnets) wire(i int, more string) string {
 func (p *podnets) runtimes(pod string, ns *netns.NS) (*libcni.NetworkConfigList, *libcni.RuntimeConf) {
 	p.t.Helper()
 	ptp := strings.Replace(p.networks()["ptp"], "{", `{"name":"pods",`, 1)
-	list, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"weft-cni","socket":%q,"cniDir":%q%s,"delegates":[%s]}]}`,
-		p.socket(), p.path("multus"), p.conf, ptp))
+	list, err := libcni.NetworkConfFromBytes(
+		fmt.Appendf(nil,
+			`{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"weft-cni","socket":%q,"cniDir":%q%s,"delegates":[%s]}]}`,
+			p.socket(), p.path("multus"), p.conf, ptp))
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	conf := runtimeConf("id-"+pod, ns)
-	conf.Args = [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", pod}, {"K8S_POD_INFRA_CONTAINER_ID", "id-" + pod}}
+	conf.Args = [][2]string{
+		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", pod},
+		{"K8S_POD_INFRA_CONTAINER_ID", "id-" + pod},
+	}
 	return list, conf
 }
 
@@ -154,7 +165,8 @@ func (p *podnets) warning(pod string) string {
 // inside is what the pod's namespace has.
 func inside(t *testing.T, ns *netns.NS) string {
 	t.Helper()
-	return nettest.Run(t, ns, "ip", "-o", "link") + nettest.Run(t, ns, "ip", "route", "show", "table", "all") + nettest.Run(t, ns, "nft", "list", "ruleset")
+	return nettest.Run(t, ns, "ip", "-o", "link") + nettest.Run(t, ns, "ip", "route", "show", "table", "all") +
+		nettest.Run(t, ns, "nft", "list", "ruleset")
 }
 
 // said is what a runtime is told of a failure.

@@ -38,7 +38,8 @@ func newTwo(t *testing.T, network string) two {
 		t.Fatal(err)
 	}
 	p := two{t: t, store: s, nodes: []*world{newWorld(t), newWorld(t)}}
-	nettest.Run(t, p.nodes[0].node, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", p.nodes[1].node.Path())
+	nettest.Run(t, p.nodes[0].node, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns",
+		p.nodes[1].node.Path())
 	for i, w := range p.nodes {
 		name := fmt.Sprintf("n%d", i+1)
 		v4, v6 := fmt.Sprintf("192.168.77.%d", i+1), fmt.Sprintf("fd00:77::%d", i+1)
@@ -47,7 +48,9 @@ func newTwo(t *testing.T, network string) two {
 		nettest.Run(t, w.node, "ip", "link", "set", "eth0", "up")
 		o, err := store.NodeObject(model.Node{
 			Name: name, Addrs: []netip.Addr{netip.MustParseAddr(v4), netip.MustParseAddr(v6)},
-			PodCIDRs: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.99.%d.0/24", i+1)), netip.MustParsePrefix(fmt.Sprintf("fd99:%d::/64", i+1))},
+			PodCIDRs: []netip.Prefix{
+				netip.MustParsePrefix(fmt.Sprintf("10.99.%d.0/24", i+1)), netip.MustParsePrefix(fmt.Sprintf("fd99:%d::/64", i+1)),
+			},
 		})
 		if err == nil {
 			_, err = s.Create(o)
@@ -55,7 +58,9 @@ func newTwo(t *testing.T, network string) two {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.args = []string{"--node", name, "--store-dir", path, "--config", w.path("weft.yaml"), "--address-dir", w.path("addresses")}
+		w.args = []string{
+			"--node", name, "--store-dir", path, "--config", w.path("weft.yaml"), "--address-dir", w.path("addresses"),
+		}
 		w.configure(network)
 		w.start()
 	}
@@ -68,8 +73,8 @@ func newTwo(t *testing.T, network string) two {
 	return p
 }
 
-// settled waits until both nodes have the random VtepMACs that they take when they see each other, and know the other's. A node whose
-// agent is away at that moment goes on with the other's address of before.
+// settled waits until both nodes have the random VtepMACs that they take when they see each other, and know the
+// other's. A node whose agent is away at that moment goes on with the other's address of before.
 func (p two) settled(device, family string) {
 	p.t.Helper()
 	for i, w := range p.nodes {
@@ -141,8 +146,8 @@ func (p two) reaches(from *netns.NS, to []netip.Addr) {
 
 const twoPools = "pools: [{cidr: 10.77.0.0/24, blockSize: 28, encapsulation: vxlan}, {name: six, cidr: \"fd77::/112\", blockSize: 124, encapsulation: vxlan}]"
 
-// TestOwnNetworkFromPools: the configuration names pools, the agents make them, take blocks of them, number pods from these and
-// route them; also from node to pod. An agent that was killed goes on with what it had.
+// TestOwnNetworkFromPools: the configuration names pools, the agents make them, take blocks of them, number pods from
+// these and route them; also from node to pod. An agent that was killed goes on with what it had.
 func TestOwnNetworkFromPools(t *testing.T) {
 	nettest.Whole(t)
 	nettest.Need(t, "vxlan")
@@ -164,12 +169,15 @@ func TestOwnNetworkFromPools(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, problems := store.Cluster(objects)
-	if len(problems) > 0 || len(c.Pools) != 2 || c.Pools[0].Name != "pool-10-77-0-0-24" || c.Pools[1].Name != "six" || !c.Pools[0].OfCluster() {
+	if len(problems) > 0 || len(c.Pools) != 2 || c.Pools[0].Name != "pool-10-77-0-0-24" || c.Pools[1].Name != "six" ||
+		!c.Pools[0].OfCluster() {
 		t.Errorf("pools %+v %v", c.Pools, problems)
 	}
 	for i, addrs := range [][]netip.Addr{addrs1, addrs2} {
 		for _, a := range addrs {
-			if !slices.ContainsFunc(c.Blocks, func(b model.AddressBlock) bool { return b.Node == fmt.Sprintf("n%d", i+1) && b.CIDR.Contains(a) }) {
+			if !slices.ContainsFunc(c.Blocks, func(b model.AddressBlock) bool {
+				return b.Node == fmt.Sprintf("n%d", i+1) && b.CIDR.Contains(a)
+			}) {
 				t.Errorf("%s is of no block of node %d: %+v", a, i+1, c.Blocks)
 			}
 		}
@@ -212,7 +220,8 @@ func TestPoolsComeLater(t *testing.T) {
 	nettest.Whole(t)
 	p := newTwo(t, "addresses: pools")
 	n1 := p.nodes[0]
-	list := n1.list("1.1.0", `{"name":"pods","cniVersion":"1.1.0","plugins":[{"type":"calico","ipam":{"type":"calico-ipam"}}]}`)
+	list := n1.list("1.1.0",
+		`{"name":"pods","cniVersion":"1.1.0","plugins":[{"type":"calico","ipam":{"type":"calico-ipam"}}]}`)
 	p.until("STATUS says what is missing", func() bool {
 		err := n1.cni.GetStatusNetworkList(n1.ctx(), list)
 		return err != nil && strings.Contains(err.Error(), "there is no pool for the cluster's pods")
@@ -220,7 +229,8 @@ func TestPoolsComeLater(t *testing.T) {
 	pool := func(name, cidr, namespaces string) {
 		t.Helper()
 		o, err := store.AddressPoolObject(store.Object{}, model.AddressPool{
-			Name: name, AssignmentMode: model.AssignAutomatic, Regions: []model.AddressRegion{{CIDR: netip.MustParsePrefix(cidr), BlockSize: 28}},
+			Name: name, AssignmentMode: model.AssignAutomatic,
+			Regions:           []model.AddressRegion{{CIDR: netip.MustParsePrefix(cidr), BlockSize: 28}},
 			NamespaceSelector: namespaces,
 		})
 		if err == nil {
@@ -231,7 +241,9 @@ func TestPoolsComeLater(t *testing.T) {
 		}
 	}
 	pool("gold", "10.78.0.0/24", `tier == "gold"`)
-	p.until("a pool for some namespaces makes the node fit", func() bool { return n1.cni.GetStatusNetworkList(n1.ctx(), list) == nil })
+	p.until("a pool for some namespaces makes the node fit", func() bool {
+		return n1.cni.GetStatusNetworkList(n1.ctx(), list) == nil
+	})
 	pool("mine", "10.77.0.0/24", "")
 	p.until("the agent knows the other pool", func() bool {
 		ns := nettest.NS(t, "try")
@@ -254,8 +266,8 @@ func TestPoolsComeLater(t *testing.T) {
 	p.reaches(pod1, addrs3)
 }
 
-// TestDesignChanges: pods that were joined by a bridge go on beside those of the routed design, on the same node and on another
-// one, and are taken away as ever.
+// TestDesignChanges: pods that were joined by a bridge go on beside those of the routed design, on the same node and on
+// another one, and are taken away as ever.
 func TestDesignChanges(t *testing.T) {
 	nettest.Whole(t)
 	p := newTwo(t, "design: bridge")

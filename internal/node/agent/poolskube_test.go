@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestPoolsWithoutServer: pools and blocks of a real API server. While it is away an agent starts anew, repairs the ways to the
-// blocks of other nodes, and numbers further pods from blocks that the node has.
+// TestPoolsWithoutServer: pools and blocks of a real API server. While it is away an agent starts anew, repairs the
+// ways to the blocks of other nodes, and numbers further pods from blocks that the node has.
 func TestPoolsWithoutServer(t *testing.T) {
 	nettest.Whole(t)
 	k := newKubeWorld(t, 2)
@@ -28,7 +28,8 @@ func TestPoolsWithoutServer(t *testing.T) {
 	pod1, addrs1 := p.pod(n1, "pod1")
 	pod2, addrs2 := p.pod(n2, "pod2")
 	p.reaches(pod1, addrs2)
-	if got := string(k.Do("GET", "/apis/weft.dev/v1alpha1/addresspools", nil)); strings.Count(got, `"kind":"AddressPool"`) != 1 || !strings.Contains(got, "pool-10-77-0-0-24") {
+	if got := string(k.Do("GET", "/apis/weft.dev/v1alpha1/addresspools", nil)); strings.Count(got,
+		`"kind":"AddressPool"`) != 1 || !strings.Contains(got, "pool-10-77-0-0-24") {
 		t.Errorf("pools: %s", got)
 	}
 	if !strings.Contains(nettest.Run(t, n1.node, "ip", "route"), "10.100.2.0/24") {
@@ -52,7 +53,8 @@ func TestPoolsWithoutServer(t *testing.T) {
 		snapshot, _ := os.ReadFile(n1.path("state", "cluster", "addressblocks.json"))
 		routes, n := strings.Join(ways(), "\n"), 0
 		for _, b := range all.Items {
-			if b.Spec.Node == "n2" && strings.Contains(string(snapshot), b.Spec.CIDR) && strings.Contains(routes, b.Spec.CIDR+" ") {
+			if b.Spec.Node == "n2" && strings.Contains(string(snapshot), b.Spec.CIDR) &&
+				strings.Contains(routes, b.Spec.CIDR+" ") {
 				n++
 			}
 		}

@@ -22,8 +22,8 @@ func (w *world) configured(text string) {
 	}
 }
 
-// TestPatientWithoutPrefix: a node whose prefix comes late is no error; STATUS says what is missing, and pods are served when
-// it is there.
+// TestPatientWithoutPrefix: a node whose prefix comes late is no error; STATUS says what is missing, and pods are
+// served when it is there.
 func TestPatientWithoutPrefix(t *testing.T) {
 	nettest.Whole(t)
 	k := newKubeWorld(t, 1)
@@ -34,7 +34,13 @@ func TestPatientWithoutPrefix(t *testing.T) {
 	w.start()
 	k.until("a word about it", func() bool { return strings.Contains(w.log(), `msg="waiting for the node's prefix"`) })
 	status := func() string {
-		err := w.cni.GetStatusNetworkList(w.ctx(), w.list("1.1.0", `{"name":"pods","cniVersion":"1.1.0","plugins":[{"type":"ptp","ipam":{"type":"host-local","subnet":"10.9.0.0/24"}}]}`))
+		err := w.cni.GetStatusNetworkList(
+			w.ctx(),
+			w.list(
+				"1.1.0",
+				`{"name":"pods","cniVersion":"1.1.0","plugins":[{"type":"ptp","ipam":{"type":"host-local","subnet":"10.9.0.0/24"}}]}`,
+			),
+		)
 		var e *types.Error
 		if errors.As(err, &e) {
 			return fmt.Sprint(e.Code, " ", e.Msg, " ", e.Details)
@@ -45,7 +51,9 @@ func TestPatientWithoutPrefix(t *testing.T) {
 	if got := status(); !strings.HasPrefix(got, want) || !strings.Contains(got, "--allocate-node-cidrs") {
 		t.Errorf("STATUS says %q, want %q and the way out", got, want)
 	}
-	k.Do("PATCH", "/api/v1/nodes/late", fields{"spec": fields{"podCIDR": "10.9.0.0/24", "podCIDRs": []string{"10.9.0.0/24"}}})
+	k.Do("PATCH", "/api/v1/nodes/late", fields{
+		"spec": fields{"podCIDR": "10.9.0.0/24", "podCIDRs": []string{"10.9.0.0/24"}},
+	})
 	k.until("the network's configuration", func() bool {
 		b, _ := os.ReadFile(w.path("net.d", "00-weft.conflist"))
 		return strings.Contains(string(b), "10.9.0.0/24")
@@ -72,12 +80,14 @@ func TestModeChanges(t *testing.T) {
 	k.routed(1, "10.100.2.0/24 via 192.168.77.12")
 	k.until("masquerade", func() bool { return strings.Contains(nettest.Run(t, w.node, "nft", "list", "tables"), "weft") })
 	nettest.Run(t, w.node, "ip", "route", "add", "10.44.0.0/16", "via", "192.168.77.1")
-	nettest.Run(t, w.node, "ip", "route", "add", "10.45.0.0/16", "via", "192.168.77.1", "proto", "119", "metric", "7") // of weft's number, and none of the mesh
+	// of weft's number, and none of the mesh
+	nettest.Run(t, w.node, "ip", "route", "add", "10.45.0.0/16", "via", "192.168.77.1", "proto", "119", "metric", "7")
 	w.stop()
 	mode("multus", "")
 	w.start()
 	k.until("no routes of weft's", func() bool {
-		return !strings.Contains(nettest.Run(t, w.node, "ip", "route"), "10.100.2.0/24") && !strings.Contains(nettest.Run(t, w.node, "nft", "list", "tables"), "weft")
+		return !strings.Contains(nettest.Run(t, w.node, "ip", "route"), "10.100.2.0/24") &&
+			!strings.Contains(nettest.Run(t, w.node, "nft", "list", "tables"), "weft")
 	})
 	routes := nettest.Run(t, w.node, "ip", "route")
 	for _, theirs := range []string{"10.44.0.0/16", "10.45.0.0/16", "192.168.77.0/24"} {

@@ -41,8 +41,8 @@ func (w *world) countedRepairs(kind string) (n int) {
 	return n
 }
 
-// TestKilledWhileRepairing: an agent that is killed at each step of a repair leaves nothing that its next start does not repair, and
-// nothing of the pod that a DEL does not find.
+// TestKilledWhileRepairing: an agent that is killed at each step of a repair leaves nothing that its next start does
+// not repair, and nothing of the pod that a DEL does not find.
 func TestKilledWhileRepairing(t *testing.T) {
 	nettest.Whole(t)
 	for _, c := range []struct {
@@ -55,7 +55,9 @@ func TestKilledWhileRepairing(t *testing.T) {
 		{"bridge", true, []string{"before repair", "after repair"}},
 		{"routed", true, []string{"before repair", "after repair"}},
 	} {
-		t.Run(fmt.Sprint(c.network, ", pair gone ", c.gone), func(t *testing.T) { killedWhileRepairing(t, c.network, c.gone, c.steps) })
+		t.Run(fmt.Sprint(c.network, ", pair gone ", c.gone), func(t *testing.T) {
+			killedWhileRepairing(t, c.network, c.gone, c.steps)
+		})
 	}
 }
 
@@ -112,8 +114,8 @@ func killedWhileRepairing(t *testing.T, network string, gone bool, steps []strin
 	c.stop()
 }
 
-// TestRepairAtStart: what goes while there is no agent is put back by the next one, on the node and in the pod, counted, and logged
-// once with the object and the attachment's age.
+// TestRepairAtStart: what goes while there is no agent is put back by the next one, on the node and in the pod,
+// counted, and logged once with the object and the attachment's age.
 func TestRepairAtStart(t *testing.T) {
 	nettest.Whole(t)
 	w := newWorld(t)
@@ -142,7 +144,9 @@ func TestRepairAtStart(t *testing.T) {
 	}
 	log := w.log()
 	for _, object := range []string{"route " + addr.String(), "qdisc ", "addr " + addr.String()} {
-		if n := len(regexp.MustCompile(`msg="repaired drift of an attachment".* object="`+object+`[^\n]* age=`).FindAllString(log, -1)); n != 1 {
+		if n := len(
+			regexp.MustCompile(`msg="repaired drift of an attachment".* object="`+object+`[^\n]* age=`).FindAllString(log, -1),
+		); n != 1 {
 			t.Errorf("%s is logged %d times with its age, want once:\n%s", object, n, log)
 		}
 	}
@@ -172,8 +176,8 @@ func TestRepairOnFullDisk(t *testing.T) {
 	w.whole("on a full disk", func() error { return w.check(list, "c1", ns) })
 }
 
-// TestRepairJoins: the wire between a guest's tap and its pod's link is put back, whichever way it is made, as often as somebody takes
-// it away, and counted as a repair of the attachment.
+// TestRepairJoins: the wire between a guest's tap and its pod's link is put back, whichever way it is made, as often as
+// somebody takes it away, and counted as a repair of the attachment.
 func TestRepairJoins(t *testing.T) {
 	nettest.Whole(t)
 	nettest.Need(t, "tap")
@@ -208,7 +212,8 @@ func TestRepairJoins(t *testing.T) {
 	}
 }
 
-// TestDriftEvent: what a pod takes away twice within ten minutes is an event on the pod, once, that says what and where; the first time is none.
+// TestDriftEvent: what a pod takes away twice within ten minutes is an event on the pod, once, that says what and
+// where; the first time is none.
 func TestDriftEvent(t *testing.T) {
 	nettest.Whole(t)
 	k := newKubeWorld(t, 1)
@@ -247,7 +252,8 @@ func TestDriftEvent(t *testing.T) {
 	all := events()
 	slices.Sort(all)
 	for _, e := range all {
-		if !strings.HasPrefix(e, about) || !strings.HasSuffix(e, " was removed or changed twice within ten minutes; it is left as it is") {
+		if !strings.HasPrefix(e, about) ||
+			!strings.HasSuffix(e, " was removed or changed twice within ten minutes; it is left as it is") {
 			t.Errorf("event: %q", e)
 		}
 	}

@@ -24,11 +24,15 @@ func (k *kubeWorld) account() string {
 	k.t.Helper()
 	k.Do("POST", "/api/v1/namespaces/kube-system/serviceaccounts", fields{"metadata": fields{"name": "weft"}})
 	k.Do("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", fields{
-		"metadata": fields{"name": "weft"}, "roleRef": fields{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+		"metadata": fields{
+			"name": "weft",
+		}, "roleRef": fields{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
 		"subjects": []fields{{"kind": "ServiceAccount", "name": "weft", "namespace": "kube-system"}},
 	})
 	var made struct{ Metadata struct{ UID string } }
-	if err := json.Unmarshal(k.Do("POST", "/api/v1/namespaces/kube-system/secrets", fields{"metadata": fields{"name": "bound"}}), &made); err != nil {
+	if err := json.Unmarshal(
+		k.Do("POST", "/api/v1/namespaces/kube-system/secrets", fields{"metadata": fields{"name": "bound"}}), &made,
+	); err != nil {
 		k.t.Fatal(err)
 	}
 	return k.Token("kube-system", "weft", "Secret", "bound", made.Metadata.UID)
@@ -56,20 +60,25 @@ func without(t *testing.T, dir string, words ...string) {
 	}
 }
 
-// TestUnknownPods counts what ADD asks the API server for pods that the agent was not told of, with a server that answers and with
-// one that hangs. The agent's token stays where it came from.
+// TestUnknownPods counts what ADD asks the API server for pods that the agent was not told of, with a server that
+// answers and with one that hangs. The agent's token stays where it came from.
 func TestUnknownPods(t *testing.T) {
 	nettest.Whole(t)
 	k := newKubeWorld(t, 1)
 	w := k.nodes[0]
 	token := k.account()
 	w.configured(fmt.Sprintf("install: {confDir: %q}\nnetwork: {mode: cluster, name: pods}\n", w.path("net.d")))
-	w.args = []string{"--node", "n1", "--kubeconfig", k.Kubeconfig(k.Proxy.URL, token), "--config", w.path("weft.yaml"), "--log-level", "debug"}
+	w.args = []string{
+		"--node", "n1", "--kubeconfig", k.Kubeconfig(k.Proxy.URL, token), "--config", w.path("weft.yaml"),
+		"--log-level", "debug",
+	}
 	w.start()
 	known := k.pod("known", 1)
 	k.known(1, "known")
 	other := k.pod("other", 2)
-	k.annotated("mirror-n1", 2, map[string]string{"kubernetes.io/config.hash": "0123456789abcdef", "kubernetes.io/config.source": "file"})
+	k.annotated("mirror-n1", 2, map[string]string{
+		"kubernetes.io/config.hash": "0123456789abcdef", "kubernetes.io/config.source": "file",
+	})
 	const lookup = "GET /api/v1/namespaces/default/pods/"
 	for _, c := range []struct {
 		name, pod, uid string
@@ -94,7 +103,9 @@ func TestUnknownPods(t *testing.T) {
 		}); i >= 0 {
 			seen = seen[:i]
 		}
-		asked := slices.DeleteFunc(waited(seen), func(r string) bool { return strings.HasPrefix(r, lookup) && !strings.HasSuffix(r, "/"+c.pod) })
+		asked := slices.DeleteFunc(waited(seen), func(r string) bool {
+			return strings.HasPrefix(r, lookup) && !strings.HasSuffix(r, "/"+c.pod)
+		})
 		if got := fmt.Sprint(asked); got != fmt.Sprint(c.asked) {
 			t.Errorf("%s: asked for %s, want %s", c.name, got, c.asked)
 		}

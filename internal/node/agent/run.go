@@ -96,8 +96,10 @@ func (a *agent) runAddresses(g group) {
 	}
 	cfg, d := a.cfg, &a.data
 	pools := clusterpools.New(clusterpools.Config{
-		Node: a.self.member, StateDir: cfg.StateDir, Network: cfg.Network, Objects: d.Objects(), Facts: d.facts, Apart: d.apart(),
-		Needed: a.addresses.Pooled, FollowCalico: a.addresses.ServesCluster, Metrics: a.told.metrics, Log: cfg.Log, Now: cfg.Now, After: cfg.After,
+		Node: a.self.member, StateDir: cfg.StateDir, Network: cfg.Network, Objects: d.Objects(), Facts: d.facts,
+		Apart:  d.apart(),
+		Needed: a.addresses.Pooled, FollowCalico: a.addresses.ServesCluster, Metrics: a.told.metrics, Log: cfg.Log,
+		Now: cfg.Now, After: cfg.After,
 	})
 	g.add(a.addresses.Run)
 	g.add(a.addresses.Audit)
@@ -111,8 +113,8 @@ func (a *agent) runAddresses(g group) {
 	}
 }
 
-// runMesh starts what keeps the way to the other nodes. Hosts that share an etcd have networks of their own, unless weft's is asked
-// for.
+// runMesh starts what keeps the way to the other nodes. Hosts that share an etcd have networks of their own, unless
+// weft's is asked for.
 func (a *agent) runMesh(g group) {
 	cfg, d := a.cfg, &a.data
 	switch {
@@ -135,7 +137,8 @@ func (a *agent) runMesh(g group) {
 	}
 	if cfg.Network.Mode == config.ModeFlannel || a.self.settings.Publishes() || a.self.settings.PublishesVtep() {
 		g.add(advertise.NewNode(advertise.NodeConfig{
-			Node: a.self.member, Mode: cfg.Network.Mode, Flannel: cfg.Flannel, Settings: a.self.settings, Mesh: a.overlay, Kubernetes: d.kube, Directory: d.dir,
+			Node: a.self.member, Mode: cfg.Network.Mode, Flannel: cfg.Flannel, Settings: a.self.settings, Mesh: a.overlay,
+			Kubernetes: d.kube, Directory: d.dir,
 			Log: cfg.Log, After: cfg.After,
 		}).Run)
 	}
@@ -146,14 +149,16 @@ func (a *agent) runAround(g group) {
 	cfg, d := a.cfg, &a.data
 	if a.told.web != nil {
 		server := &metrics.Server{
-			Metrics: a.told.metrics, Ready: func() error { return a.told.servesPods(a.own.ledger) }, Alive: a.own.alive, Level: cfg.Level, Attachments: a.attachments.inspector.List, Addresses: a.addresses.Allocations,
+			Metrics: a.told.metrics, Ready: func() error { return a.told.servesPods(a.own.ledger) }, Alive: a.own.alive,
+			Level: cfg.Level, Attachments: a.attachments.inspector.List, Addresses: a.addresses.Allocations,
 			Log: cfg.Log.With("room", "metrics"),
 		}
 		g.add(func(ctx context.Context) error { return server.Run(ctx, a.told.web) })
 	}
 	if cfg.Runtime.Endpoint != "" {
 		g.add(gc.New(gc.Config{
-			Endpoint: cfg.Runtime.Endpoint, Interval: time.Duration(cfg.Runtime.GCInterval), PodUID: cfg.PodUID, Records: a.own.ledger,
+			Endpoint: cfg.Runtime.Endpoint, Interval: time.Duration(cfg.Runtime.GCInterval), PodUID: cfg.PodUID,
+			Records:     a.own.ledger,
 			Attachments: a.attachments.attacher, Metrics: a.told.metrics, Log: cfg.Log, Now: cfg.Now, After: cfg.After,
 		}).Run)
 	}
@@ -179,8 +184,10 @@ func (a *agent) place(ctx context.Context) error {
 	}
 	cfg := a.cfg
 	return cniconf.New(cniconf.Config{
-		Socket: cfg.Socket, Network: cfg.Network, Install: cfg.Install, Multus: cfg.Multus, Flannel: cfg.Flannel, Facts: a.data.facts,
-		Own: a.self.pods, PodMTU: a.overlay.PodMTU, Readiness: a.told.readiness, Log: cfg.Log, Now: cfg.Now, After: cfg.After,
+		Socket: cfg.Socket, Network: cfg.Network, Install: cfg.Install, Multus: cfg.Multus, Flannel: cfg.Flannel,
+		Facts: a.data.facts,
+		Own:   a.self.pods, PodMTU: a.overlay.PodMTU, Readiness: a.told.readiness, Log: cfg.Log, Now: cfg.Now,
+		After: cfg.After,
 	}).Run(ctx)
 }
 

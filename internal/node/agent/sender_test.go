@@ -50,8 +50,8 @@ func listen(t *testing.T, ns *netns.NS) *counter {
 	return c
 }
 
-// sends is a program that sends to both ports of an address as fast as it can, whether there is a network or not, until it is
-// stopped. Each datagram is of a connection of its own: what is established may go on.
+// sends is a program that sends to both ports of an address as fast as it can, whether there is a network or not, until
+// it is stopped. Each datagram is of a connection of its own: what is established may go on.
 func sends(t *testing.T, ns *netns.NS, to netip.Addr) (sent *atomic.Int64, stop func()) {
 	t.Helper()
 	sent, end, ended := &atomic.Int64{}, make(chan struct{}), make(chan struct{})
@@ -79,12 +79,14 @@ func sends(t *testing.T, ns *netns.NS, to netip.Addr) (sent *atomic.Int64, stop 
 	return sent, func() { close(end); <-ended }
 }
 
-// TestSenders: a program in a pod's namespace sends from before the ADD until after the DEL, and another pod sends to it all
-// the while. Of what a policy denies nothing arrives, in either direction, not while the agent is away or starts either.
+// TestSenders: a program in a pod's namespace sends from before the ADD until after the DEL, and another pod sends to
+// it all the while. Of what a policy denies nothing arrives, in either direction, not while the agent is away or starts
+// either.
 func TestSenders(t *testing.T) {
 	nettest.Whole(t)
 	for name, plugin := range map[string]string{
-		"routed": `{"type":"calico","ipam":%s}`, "ptp": `{"type":"ptp","ipam":%s}`, "bridge": `{"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipam":%s}`,
+		"routed": `{"type":"calico","ipam":%s}`, "ptp": `{"type":"ptp","ipam":%s}`,
+		"bridge": `{"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipam":%s}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -94,11 +96,20 @@ func TestSenders(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			manifest("ns", "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {kubernetes.io/metadata.name: shop}}}")
+			manifest("ns",
+				"{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {kubernetes.io/metadata.name: shop}}}")
 			for _, pod := range []string{"peer", "busy"} {
-				manifest(pod, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: shop, uid: uid-%s, labels: {app: %s}}, spec: {nodeName: n1}}", pod, pod, pod))
+				manifest(
+					pod,
+					fmt.Sprintf(
+						"{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: shop, uid: uid-%s, labels: {app: %s}}, spec: {nodeName: n1}}", pod, pod, pod,
+					),
+				)
 			}
-			manifest("policy", fmt.Sprintf(`{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: narrow, namespace: shop}, spec: {
+			manifest(
+				"policy",
+				fmt.Sprintf(
+					`{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: narrow, namespace: shop}, spec: {
 				podSelector: {matchLabels: {app: busy}}, policyTypes: [Ingress, Egress],
 				ingress: [{ports: [{protocol: UDP, port: %d}]}], egress: [{ports: [{protocol: UDP, port: %d}]}]}}`, allowedPort, allowedPort))
 			w.args = []string{"--store-dir", store}
@@ -118,7 +129,10 @@ func (w *world) shopPod(list *libcni.NetworkConfigList, name string, ns *netns.N
 	w.t.Helper()
 	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		conf := runtimeConf("id-"+name, ns)
-		conf.Args = [][2]string{{"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", "uid-" + name}, {"K8S_POD_INFRA_CONTAINER_ID", conf.ContainerID}}
+		conf.Args = [][2]string{
+			{"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", "uid-" + name},
+			{"K8S_POD_INFRA_CONTAINER_ID", conf.ContainerID},
+		}
 		r, err := w.cni.AddNetworkList(w.ctx(), list, conf)
 		if err == nil {
 			res, err := current.NewResultFromResult(r)
@@ -135,7 +149,9 @@ func (w *world) shopPod(list *libcni.NetworkConfigList, name string, ns *netns.N
 }
 
 // busyPod is one life of the pod that sends all the time.
-func (w *world) busyPod(list *libcni.NetworkConfigList, round int, peer *netns.NS, peerAddr netip.Addr, atPeer *counter) {
+func (w *world) busyPod(
+	list *libcni.NetworkConfigList, round int, peer *netns.NS, peerAddr netip.Addr, atPeer *counter,
+) {
 	t := w.t
 	t.Helper()
 	ns := nettest.NS(t, fmt.Sprintf("busy%d", round))
@@ -150,9 +166,11 @@ func (w *world) busyPod(list *libcni.NetworkConfigList, round int, peer *netns.N
 	passes := func(what string) {
 		t.Helper()
 		out, in, n := atPeer.allowed.Load(), atBusy.allowed.Load(), sent.Load()
-		for until := time.Now().Add(30 * time.Second); atPeer.allowed.Load() < out+20 || atBusy.allowed.Load() < in+20 || sent.Load() < n+20; time.Sleep(time.Millisecond) {
+		for until := time.Now().Add(30 * time.Second); atPeer.allowed.Load() < out+20 || atBusy.allowed.Load() < in+20 ||
+			sent.Load() < n+20; time.Sleep(time.Millisecond) {
 			if time.Now().After(until) {
-				t.Fatalf("round %d, %s: nothing passes of what is allowed: %d out, %d in: %s", round, what, atPeer.allowed.Load()-out, atBusy.allowed.Load()-in, w.log())
+				t.Fatalf("round %d, %s: nothing passes of what is allowed: %d out, %d in: %s", round, what,
+					atPeer.allowed.Load()-out, atBusy.allowed.Load()-in, w.log())
 			}
 		}
 	}

@@ -97,25 +97,45 @@ func measureAgent(m *metrics.Metrics, l *ledger.Ledger, ready func() error, log 
 
 // measureBlocks adds what the block engine has.
 func measureBlocks(m *metrics.Metrics, e *blocks.Engine) {
-	m.Gauge("weft_address_blocks", "Blocks of addresses that this node has.", func() float64 { return float64(e.Count().Blocks) })
-	m.Gauge("weft_addresses_free", "Addresses of this node's blocks that can be given at once.", func() float64 { return float64(e.Count().Free) })
-	m.Gauge("weft_addresses_held", "Addresses of pools that this node's attachments have.", func() float64 { return float64(e.Count().Held) })
+	m.Gauge("weft_address_blocks", "Blocks of addresses that this node has.", func() float64 {
+		return float64(e.Count().Blocks)
+	})
+	m.Gauge("weft_addresses_free", "Addresses of this node's blocks that can be given at once.", func() float64 {
+		return float64(e.Count().Free)
+	})
+	m.Gauge("weft_addresses_held", "Addresses of pools that this node's attachments have.", func() float64 {
+		return float64(e.Count().Held)
+	})
 }
 
 // measurePolicies adds what the enforcer counts.
 func measurePolicies(m *metrics.Metrics, p *policy.Enforcer) {
-	m.Gauge("weft_policies", "Network policies that this node knows.", func() float64 { return float64(p.Stats().Policies) })
-	m.Gauge("weft_policies_faulty", "Those of them that are not understood in full.", func() float64 { return float64(p.Stats().Faulty) })
-	m.Gauge("weft_policy_known", "1 when everything is known that policies go by; 0: the kernel is as it was, and new pods wait.", func() float64 {
-		if p.Known() {
-			return 1
-		}
-		return 0
+	m.Gauge("weft_policies", "Network policies that this node knows.", func() float64 {
+		return float64(p.Stats().Policies)
 	})
-	m.Gauge("weft_policy_transactions", "Changes of policies that were written into the kernel.", func() float64 { return float64(p.Stats().Transactions) })
-	m.Gauge("weft_policy_repairs", "How often somebody else had changed the policies' table.", func() float64 { return float64(p.Stats().Meddled) })
-	m.Gauge("weft_policy_closed_ports", "Ports of bridges, and macvtaps, that are closed because the policies of their guests cannot be written.", func() float64 { return float64(p.Stats().Barred) })
-	m.Gauge("weft_policy_connections_cut", "Connections that were ended because a changed policy does not allow them.", func() float64 { return float64(p.Stats().Cut) })
+	m.Gauge("weft_policies_faulty", "Those of them that are not understood in full.", func() float64 {
+		return float64(p.Stats().Faulty)
+	})
+	m.Gauge("weft_policy_known",
+		"1 when everything is known that policies go by; 0: the kernel is as it was, and new pods wait.", func() float64 {
+			if p.Known() {
+				return 1
+			}
+			return 0
+		})
+	m.Gauge("weft_policy_transactions", "Changes of policies that were written into the kernel.", func() float64 {
+		return float64(p.Stats().Transactions)
+	})
+	m.Gauge("weft_policy_repairs", "How often somebody else had changed the policies' table.", func() float64 {
+		return float64(p.Stats().Meddled)
+	})
+	m.Gauge(
+		"weft_policy_closed_ports",
+		"Ports of bridges, and macvtaps, that are closed because the policies of their guests cannot be written.",
+		func() float64 { return float64(p.Stats().Barred) },
+	)
+	m.Gauge("weft_policy_connections_cut", "Connections that were ended because a changed policy does not allow them.",
+		func() float64 { return float64(p.Stats().Cut) })
 	m.Gauges("weft_policy_denied_packets", "Packets that were denied on this node, by who denied them.", "by", p.Denied)
 }
 

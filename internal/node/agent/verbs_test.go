@@ -108,7 +108,8 @@ func TestGC(t *testing.T) {
 		}
 	}
 	w.gc(list, "keep")
-	if marks := w.files("marks") + w.files("addresses"); strings.Count(marks, "\n") != 2 || !strings.Contains(marks, "keep_eth0") {
+	if marks := w.files("marks") + w.files("addresses"); strings.Count(marks, "\n") != 2 ||
+		!strings.Contains(marks, "keep_eth0") {
 		t.Errorf("after GC: %s", marks)
 	}
 	if err := w.check(list, "keep", keep); err != nil {
@@ -145,7 +146,8 @@ func TestSeveralNetworks(t *testing.T) {
 		t.Errorf("left behind: %s", diff)
 	}
 
-	bad := w.list("1.0.0", w.networks()["ptp"], fmt.Sprintf(`{"name":"third","type":"foreign","mark":%q,"fail":"ADD"}`, w.path("marks")))
+	bad := w.list("1.0.0", w.networks()["ptp"],
+		fmt.Sprintf(`{"name":"third","type":"foreign","mark":%q,"fail":"ADD"}`, w.path("marks")))
 	if _, err := w.add(bad, "c2", ns); code(err) != 120 || !strings.Contains(err.Error(), "delegates[1] (network third)") {
 		t.Errorf("a failing second network: code %d, %v", code(err), err)
 	}
@@ -196,7 +198,8 @@ func hundred(t *testing.T, w *world, name string) {
 	own, mapped := w.rss()
 	t.Logf("%s: agent with %d pods: %d KiB of its own, %d KiB of files resident", name, n, own, mapped)
 	if own > 20<<10 || own+mapped > 48<<10 {
-		t.Errorf("agent with %d pods: %d KiB of its own, more than 20 MiB, or %d KiB with files, more than 48 MiB", n, own, own+mapped)
+		t.Errorf("agent with %d pods: %d KiB of its own, more than 20 MiB, or %d KiB with files, more than 48 MiB", n,
+			own, own+mapped)
 	}
 	for i := range n {
 		wg.Go(func() {
@@ -213,8 +216,9 @@ func hundred(t *testing.T, w *world, name string) {
 	}
 }
 
-// rss is the agent's resident memory in KiB: what is its own, and what it has mapped of files, its program first of all. The
-// kernel maps as much of these as it happens to have at hand, 16 to 25 MiB of one program, and takes it back at need.
+// rss is the agent's resident memory in KiB: what is its own, and what it has mapped of files, its program first of
+// all. The kernel maps as much of these as it happens to have at hand, 16 to 25 MiB of one program, and takes it back
+// at need.
 func (w *world) rss() (own, mapped int) {
 	time.Sleep(100 * time.Millisecond)
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.agent.Process.Pid))

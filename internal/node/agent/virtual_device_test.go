@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestMachineOnDevice: a device of the node that a pod was given, and that a machine then speaks through, comes back to the node
-// as it was, whether or not the machine has left before.
+// TestMachineOnDevice: a device of the node that a pod was given, and that a machine then speaks through, comes back to
+// the node as it was, whether or not the machine has left before.
 func TestMachineOnDevice(t *testing.T) {
 	nettest.Whole(t)
 	for _, leaves := range []bool{true, false} {
@@ -21,7 +21,8 @@ func TestMachineOnDevice(t *testing.T) {
 			nettest.Need(t, "tap")
 			w := newWorld(t)
 			far, ns := nettest.NS(t, "far"), nettest.NS(t, "pod")
-			nettest.Run(t, w.node, "ip", "link", "add", "card0", "address", "02:11:22:33:44:55", "mtu", "1400", "type", "veth", "peer", "name", "port", "netns", far.Path())
+			nettest.Run(t, w.node, "ip", "link", "add", "card0", "address", "02:11:22:33:44:55", "mtu", "1400", "type", "veth",
+				"peer", "name", "port", "netns", far.Path())
 			w.start()
 			device := func(where *netns.NS) string {
 				return strings.ReplaceAll(nettest.Run(t, where, "ip", "-br", "link"), "\n", "; ")
@@ -44,7 +45,8 @@ func TestMachineOnDevice(t *testing.T) {
 			if after := device(w.node); after != before {
 				t.Errorf("before: %s\nafter:  %s", before, after)
 			}
-			if left := device(ns); strings.Contains(left, "k6t") || strings.Contains(left, "tap0") || strings.Contains(left, "eth0") {
+			if left := device(ns); strings.Contains(left, "k6t") || strings.Contains(left, "tap0") ||
+				strings.Contains(left, "eth0") {
 				t.Errorf("left: %s", left)
 			}
 			w.noVMs()

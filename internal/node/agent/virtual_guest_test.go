@@ -52,7 +52,8 @@ func offered(t *testing.T, guest *netns.NS, mac string) string {
 	var conn net.PacketConn
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
 		return errors.Join(raw.Control(func(fd uintptr) {
-			err = errors.Join(unix.BindToDevice(int(fd), "eth0"), unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_BROADCAST, 1))
+			err = errors.Join(unix.BindToDevice(int(fd), "eth0"),
+				unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_BROADCAST, 1))
 		}), err)
 	}}
 	err := guest.Do(func() (err error) {
@@ -67,7 +68,8 @@ func offered(t *testing.T, guest *netns.NS, mac string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	discover, err := dhcpv4.New(dhcpv4.WithHwAddr(hw), dhcpv4.WithMessageType(dhcpv4.MessageTypeDiscover), dhcpv4.WithBroadcast(true))
+	discover, err := dhcpv4.New(dhcpv4.WithHwAddr(hw), dhcpv4.WithMessageType(dhcpv4.MessageTypeDiscover),
+		dhcpv4.WithBroadcast(true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,13 +95,14 @@ func offered(t *testing.T, guest *netns.NS, mac string) string {
 func twoNetworks() plan.Input {
 	in := vmInput(model.VMMasquerade)
 	in.VM.Interfaces = append(in.VM.Interfaces, model.VMInterface{
-		Name: "blue", Index: 1, Binding: model.VMBridge, Model: "virtio", PodLink: "net1", Network: model.VMNetwork{Name: "blue", Index: 1, Definition: "blue"},
+		Name: "blue", Index: 1, Binding: model.VMBridge, Model: "virtio", PodLink: "net1",
+		Network: model.VMNetwork{Name: "blue", Index: 1, Definition: "blue"},
 	})
 	return in
 }
 
-// TestMachineIsServed: a guest gets its address from weft-guest whoever of it and the agent was killed and started again, and
-// an interface that is plugged is served at once, one that is unplugged is gone.
+// TestMachineIsServed: a guest gets its address from weft-guest whoever of it and the agent was killed and started
+// again, and an interface that is plugged is served at once, one that is unplugged is gone.
 func TestMachineIsServed(t *testing.T) {
 	nettest.Whole(t)
 	w := newWorld(t)
@@ -108,7 +111,8 @@ func TestMachineIsServed(t *testing.T) {
 	bridge := func(name, device, subnet string) string {
 		return fmt.Sprintf(`{"name":%q,"type":"bridge","bridge":%q,"isGateway":true,"ipam":%s}`, name, device, w.ipam(subnet))
 	}
-	list, ns := w.list("1.1.0", bridge("red", "br0", "10.8.0.0/16"), bridge("blue", "br1", "10.18.0.0/16")), nettest.NS(t, "pod")
+	list, ns := w.list("1.1.0", bridge("red", "br0", "10.8.0.0/16"), bridge("blue", "br1", "10.18.0.0/16")),
+		nettest.NS(t, "pod")
 	if _, err := w.add(list, "c1", ns); err != nil {
 		t.Fatal(err)
 	}
@@ -148,8 +152,8 @@ func TestMachineIsServed(t *testing.T) {
 	w.noVMs()
 }
 
-// TestWiresKilledAtEveryStep: an agent that dies at any step of giving wires, or a weft-guest that does at any moment, keeps no guest
-// from having its address in the end.
+// TestWiresKilledAtEveryStep: an agent that dies at any step of giving wires, or a weft-guest that does at any moment,
+// keeps no guest from having its address in the end.
 func TestWiresKilledAtEveryStep(t *testing.T) {
 	nettest.Whole(t)
 	w := newWorld(t)
@@ -192,7 +196,8 @@ func TestWiresKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// TestMachineOfAnotherPod: a pod that the agent has not attached may have a machine; when the pod has gone, so has the machine.
+// TestMachineOfAnotherPod: a pod that the agent has not attached may have a machine; when the pod has gone, so has the
+// machine.
 func TestMachineOfAnotherPod(t *testing.T) {
 	nettest.Whole(t)
 	nettest.Need(t, "tap")
@@ -226,7 +231,8 @@ func TestMachineWithoutAgent(t *testing.T) {
 	w.start()
 	w.kill()
 	c := host.Config{Socket: w.socket(), Dir: w.path("vm"), Log: slog.New(slog.DiscardHandler)}
-	if _, err := host.Open(w.ctx(), c); err == nil || !strings.Contains(err.Error(), "connection refused (start it, or name no socket") {
+	if _, err := host.Open(w.ctx(), c); err == nil ||
+		!strings.Contains(err.Error(), "connection refused (start it, or name no socket") {
 		t.Errorf("%v", err)
 	}
 	w.start()
@@ -247,7 +253,8 @@ func TestMachineRefused(t *testing.T) {
 	in.VM.Interfaces[0].Network.CIDR4 = netip.Prefix{}
 	_, err := w.machines().Start(w.ctx(), host.Pod{NS: ns}, in)
 	var fault *model.Fault
-	want := `spec.domain.devices.interfaces[0].name: network "default": the pod has no link eth0 (the pod must be attached to the network first)`
+	want :=
+		`spec.domain.devices.interfaces[0].name: network "default": the pod has no link eth0 (the pod must be attached to the network first)`
 	if !errors.As(err, &fault) || fault.Code != model.CodeInvalidEnv || err.Error() != want {
 		t.Errorf("\n got %v\nwant %s", err, want)
 	}
@@ -263,13 +270,15 @@ func TestMachineRefused(t *testing.T) {
 	defer func() { _ = other.Close() }()
 	before := inPod(t, taken)
 	_, err = w.machines().Start(w.ctx(), host.Pod{NS: taken}, vmInput(model.VMBridge))
-	if err == nil || !strings.Contains(err.Error(), "socket @weft-guest: somebody else gives wires to weft-guest there already") {
+	if err == nil ||
+		!strings.Contains(err.Error(), "socket @weft-guest: somebody else gives wires to weft-guest there already") {
 		t.Errorf("%v", err)
 	}
 	if after := inPod(t, taken); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}
-	if _, err := w.machines().Start(w.ctx(), host.Pod{NS: w.node}, in); err == nil || !strings.Contains(err.Error(), "the network namespace of the node itself") {
+	if _, err := w.machines().Start(w.ctx(), host.Pod{NS: w.node}, in); err == nil ||
+		!strings.Contains(err.Error(), "the network namespace of the node itself") {
 		t.Errorf("in the node's own namespace: %v", err)
 	}
 	w.noVMs()

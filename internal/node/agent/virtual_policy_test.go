@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestMachinePolicy: policies hold for a guest on a bridge also where nobody has said that the pod is a machine's: from before the
-// guest has the pod's wire, and by an agent that was started since.
+// TestMachinePolicy: policies hold for a guest on a bridge also where nobody has said that the pod is a machine's: from
+// before the guest has the pod's wire, and by an agent that was started since.
 func TestMachinePolicy(t *testing.T) {
 	nettest.Whole(t)
 	nettest.NeedBridgeNetfilter(t)

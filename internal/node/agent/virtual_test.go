@@ -33,7 +33,8 @@ func vmInput(binding model.VMBinding) plan.Input {
 	return plan.Input{VM: model.VM{
 		Namespace: "shop", Name: "vm1", Path: "spec", Hostname: "vm1", Interfaces: []model.VMInterface{{
 			Name: "default", Binding: binding, Model: "virtio", Network: model.VMNetwork{
-				Name: "default", Primary: true, Pod: true, CIDR4: netip.MustParsePrefix("10.0.2.0/24"), CIDR6: netip.MustParsePrefix("fd10:0:2::/120"),
+				Name: "default", Primary: true, Pod: true, CIDR4: netip.MustParsePrefix("10.0.2.0/24"),
+				CIDR6: netip.MustParsePrefix("fd10:0:2::/120"),
 			},
 		}},
 	}}
@@ -83,7 +84,8 @@ func inPod(t *testing.T, ns *netns.NS) string {
 	detected(t, ns)
 	var b strings.Builder
 	for _, line := range []string{
-		"ip -o -d link", "ip -o addr", "ip route show table all", "ip -6 route show table all", "ip neigh show nud permanent", "nft list ruleset",
+		"ip -o -d link", "ip -o addr", "ip route show table all", "ip -6 route show table all", "ip neigh show nud permanent",
+		"nft list ruleset",
 		"sysctl net.ipv4.ip_forward net.ipv4.conf.all.arp_ignore net.ipv6.conf.all.forwarding",
 	} {
 		b.WriteString(nettest.Run(t, ns, strings.Fields(line)...))
@@ -91,7 +93,8 @@ func inPod(t *testing.T, ns *netns.NS) string {
 	return counters(b.String())
 }
 
-// counters leaves out how often rules have matched, and that the kernel makes sure yet that an address is nobody else's.
+// counters leaves out how often rules have matched, and that the kernel makes sure yet that an address is nobody
+// else's.
 func counters(text string) string {
 	return regexp.MustCompile(`packets \d+ bytes \d+| tentative`).ReplaceAllString(text, "")
 }
@@ -107,8 +110,8 @@ func (w *world) attached(network string) (*libcni.NetworkConfigList, *netns.NS) 
 	return list, ns
 }
 
-// TestMachine: a pod with a machine is as it should be, also for an agent that was started since, and the same ADD again has
-// the same answer; when the machine has left, the pod is as it was.
+// TestMachine: a pod with a machine is as it should be, also for an agent that was started since, and the same ADD
+// again has the same answer; when the machine has left, the pod is as it was.
 func TestMachine(t *testing.T) {
 	nettest.Whole(t)
 	for _, network := range []string{"bridge", "ptp", "guarded", "routed"} {
@@ -169,7 +172,8 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// TestMachineAndDel: DEL takes everything, whatever is left of the pod and whether or not there is an agent, and so does GC.
+// TestMachineAndDel: DEL takes everything, whatever is left of the pod and whether or not there is an agent, and so
+// does GC.
 func TestMachineAndDel(t *testing.T) {
 	nettest.Whole(t)
 	w := newWorld(t)
@@ -216,8 +220,8 @@ func TestMachineAndDel(t *testing.T) {
 	}
 }
 
-// TestMachineKilledAtEveryStep: an agent that dies at any step of phase 1, or of its end, leaves a pod that has the whole
-// machine or nothing of it once the next agent runs, and whose DEL leaves nothing.
+// TestMachineKilledAtEveryStep: an agent that dies at any step of phase 1, or of its end, leaves a pod that has the
+// whole machine or nothing of it once the next agent runs, and whose DEL leaves nothing.
 func TestMachineKilledAtEveryStep(t *testing.T) {
 	nettest.Whole(t)
 	w := newWorld(t)

@@ -25,8 +25,8 @@ func macOf(ns *netns.NS, device string) string {
 	return mac
 }
 
-// TestVtepInDirectory: nodes whose objects stand in a directory have random VtepMACs, which their manifests say, and reach each other
-// by them; an agent that was started again keeps its node's.
+// TestVtepInDirectory: nodes whose objects stand in a directory have random VtepMACs, which their manifests say, and
+// reach each other by them; an agent that was started again keeps its node's.
 func TestVtepInDirectory(t *testing.T) {
 	nettest.Whole(t)
 	nettest.Need(t, "vxlan")
@@ -70,8 +70,8 @@ func TestVtepInDirectory(t *testing.T) {
 	}
 }
 
-// TestVtepNotPublished: an agent that publishes nothing leaves the manifest alone, and takes the address that somebody else has written
-// there.
+// TestVtepNotPublished: an agent that publishes nothing leaves the manifest alone, and takes the address that somebody
+// else has written there.
 func TestVtepNotPublished(t *testing.T) {
 	nettest.Whole(t)
 	nettest.Need(t, "vxlan")

@@ -125,8 +125,8 @@ func (w *world) end(sig syscall.Signal) error {
 func (w *world) alive(brokeOff bool) bool {
 	patience := 10 * time.Millisecond
 	if brokeOff {
-		// A killed process ends only when the kernel lets go of it: on a machine that is just ending a thousand namespaces, that
-		// was once more than 5 s.
+		// A killed process ends only when the kernel lets go of it: on a machine that is just ending a thousand namespaces,
+		// that was once more than 5 s.
 		patience = 30 * time.Second
 	}
 	select {
@@ -159,18 +159,24 @@ func (w *world) list(version string, delegates ...string) *libcni.NetworkConfigL
 }
 
 func (w *world) ipam(subnet string) string {
-	return fmt.Sprintf(`{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":%q}]],"routes":[{"dst":"0.0.0.0/0"}]}`, w.path("addresses"), subnet)
+	return fmt.Sprintf(`{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":%q}]],"routes":[{"dst":"0.0.0.0/0"}]}`,
+		w.path("addresses"), subnet)
 }
 
 // networks are the networks that the tests are about, by name.
 func (w *world) networks() map[string]string {
 	ptp := fmt.Sprintf(`{"type":"ptp","ipMasq":true,"ipam":%s}`, w.ipam("10.7.0.0/16"))
-	bridge := fmt.Sprintf(`{"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipMasq":true,"ipam":%s}`, w.ipam("10.8.0.0/16"))
+	bridge := fmt.Sprintf(`{"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipMasq":true,"ipam":%s}`,
+		w.ipam("10.8.0.0/16"))
 	foreign := fmt.Sprintf(`{"type":"foreign","mark":%q}`, w.path("marks"))
-	late := fmt.Sprintf(`{"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipMasq":true,"mark":%q,"ipam":{"type":"foreign"}}`, w.path("marks"))
+	late := fmt.Sprintf(
+		`{"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipMasq":true,"mark":%q,"ipam":{"type":"foreign"}}`,
+		w.path("marks"),
+	)
 	return map[string]string{
 		"late": late, // IPAM that is asked when the interface exists
-		"guarded": fmt.Sprintf(`{"plugins":[%s,{"type":"bandwidth","ingressRate":8000000,"ingressBurst":800000,"egressRate":8000000,"egressBurst":800000},
+		"guarded": fmt.Sprintf(
+			`{"plugins":[%s,{"type":"bandwidth","ingressRate":8000000,"ingressBurst":800000,"egressRate":8000000,"egressBurst":800000},
 			{"type":"firewall","ingressPolicy":"isolated"}]}`, bridge),
 		"ptp": ptp, "bridge": bridge, "chain": fmt.Sprintf(`{"plugins":[%s,%s]}`, ptp, foreign),
 	}
@@ -223,7 +229,8 @@ func code(err error) uint {
 // detected waits until the kernel has made sure that addresses are nobody else's: it makes their routes then.
 func detected(t *testing.T, ns *netns.NS) {
 	t.Helper()
-	for until := time.Now().Add(30 * time.Second); nettest.Run(t, ns, "ip", "-6", "-o", "addr", "show", "tentative") != ""; {
+	for until := time.Now().Add(30 * time.Second); nettest.Run(t, ns, "ip", "-6", "-o", "addr", "show",
+		"tentative") != ""; {
 		if time.Now().After(until) {
 			t.Fatal("an address stays tentative")
 		}

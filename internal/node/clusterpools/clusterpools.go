@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clusterpools is an agent's part in the cluster's address pools: it makes the pools of the configuration and, in turn with
-// the other agents, is the controller. Where the controller is a program of its own, it warns when that does not run.
+// Package clusterpools is an agent's part in the cluster's address pools: it makes the pools of the configuration and,
+// in turn with the other agents, is the controller. Where the controller is a program of its own, it warns when that
+// does not run.
 package clusterpools
 
 import (
@@ -21,8 +22,8 @@ import (
 	"github.com/weft-net/weft/internal/node/metrics"
 )
 
-// retryPeriod is when a pool that could not be made is tried again. controllerFirst is when the controller is looked for first,
-// controllerEvery how often then.
+// retryPeriod is when a pool that could not be made is tried again. controllerFirst is when the controller is looked
+// for first, controllerEvery how often then.
 const retryPeriod, controllerFirst, controllerEvery = 2 * time.Second, time.Minute, 5 * time.Minute
 
 // Config is a Keeper's.
@@ -34,7 +35,8 @@ type Config struct {
 	Facts    *facts.Facts
 	// Apart reports that the controller is a program of its own.
 	Apart bool
-	// Needed reports whether pools concern this node, FollowCalico whether weft assigns the addresses of the cluster's network.
+	// Needed reports whether pools concern this node, FollowCalico whether weft assigns the addresses of the cluster's
+	// network.
 	Needed, FollowCalico func() bool
 	Metrics              *metrics.Metrics
 	Log                  *slog.Logger
@@ -54,14 +56,15 @@ func (k *Keeper) Run(ctx context.Context) error {
 		return k.watchController(ctx)
 	}
 	c := controller.New(controller.Config{
-		Objects: k.cfg.Objects, Identity: k.cfg.Node.Name, Rank: k.cfg.Node.Rank, Needed: k.cfg.Needed, FollowCalico: k.cfg.FollowCalico, Log: k.cfg.Log, Now: k.cfg.Now, After: k.cfg.After,
+		Objects: k.cfg.Objects, Identity: k.cfg.Node.Name, Rank: k.cfg.Node.Rank, Needed: k.cfg.Needed,
+		FollowCalico: k.cfg.FollowCalico, Log: k.cfg.Log, Now: k.cfg.Now, After: k.cfg.After,
 	})
 	controller.Measure(k.cfg.Metrics, c)
 	return c.Run(ctx)
 }
 
-// watchController warns where no controller looks after the pools that this node gives addresses of: the manifests of a version
-// before it was a program of its own have none. It is noted in the state directory for weft doctor.
+// watchController warns where no controller looks after the pools that this node gives addresses of: the manifests of a
+// version before it was a program of its own have none. It is noted in the state directory for weft doctor.
 func (k *Keeper) watchController(ctx context.Context) error {
 	var seen controller.Sign
 	path := filepath.Join(k.cfg.StateDir, blocks.NoControllerFile)
@@ -90,7 +93,8 @@ func (k *Keeper) watchController(ctx context.Context) error {
 		}
 		if trouble != warned {
 			if warned = trouble; trouble != "" {
-				k.cfg.Log.Warn("nobody looks after the pools of addresses; apply the Deployment weft-controller of the manifests", "why", trouble)
+				k.cfg.Log.Warn("nobody looks after the pools of addresses; apply the Deployment weft-controller of the manifests",
+					"why", trouble)
 			}
 			if err := doctornote.Write(path, trouble, trouble == ""); err != nil {
 				k.cfg.Log.Warn("that there is no controller is not noted", "err", err)

@@ -18,12 +18,14 @@ import (
 	"github.com/weft-net/weft/internal/ipam/blocks"
 )
 
-// TestNoController: where nobody holds the Lease, or nobody renews it, the log says so once and weft doctor finds it; not where it is
-// renewed.
+// TestNoController: where nobody holds the Lease, or nobody renews it, the log says so once and weft doctor finds it;
+// not where it is renewed.
 func TestNoController(t *testing.T) {
 	path, state := t.TempDir(), t.TempDir()
 	lease := func(holder, time string) {
-		text := fmt.Sprintf("apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: weft-controller, namespace: kube-system}\nspec: {holderIdentity: %s, renewTime: %q}\n", holder, time)
+		text := fmt.Sprintf(
+			"apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: weft-controller, namespace: kube-system}\nspec: {holderIdentity: %s, renewTime: %q}\n", holder, time,
+		)
 		if err := os.WriteFile(filepath.Join(path, "lease.yaml"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +44,8 @@ func TestNoController(t *testing.T) {
 	}
 	var noted []string
 	k := New(Config{
-		Objects: s.Objects(), Apart: true, Needed: func() bool { return true }, StateDir: state, Log: slog.New(slog.NewTextHandler(&log, nil)), Network: config.Network{Addresses: config.AddressesPools},
+		Objects: s.Objects(), Apart: true, Needed: func() bool { return true }, StateDir: state,
+		Log: slog.New(slog.NewTextHandler(&log, nil)), Network: config.Network{Addresses: config.AddressesPools},
 		After: func(time.Duration) <-chan time.Time {
 			noted = append(noted, note())
 			switch looks++; looks {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cniconf keeps the container runtime's network configuration: weft's own, the one of Multus, or flannel's, by the mode of
-// the agent.
+// Package cniconf keeps the container runtime's network configuration: weft's own, the one of Multus, or flannel's, by
+// the mode of the agent.
 package cniconf
 
 import (
@@ -32,7 +32,8 @@ const retryPause, checkPeriod = time.Second, 30 * time.Second
 // syncWait is how long the first news of the cluster may take before it is trouble.
 const syncWait = 3 * time.Second
 
-// prefixWait is how long a node may be without a prefix before that is a warning: the controller manager gives one within seconds.
+// prefixWait is how long a node may be without a prefix before that is a warning: the controller manager gives one
+// within seconds.
 const prefixWait = time.Minute
 
 // Network is weft's own pod network on this node.
@@ -148,7 +149,8 @@ func (w *Writer) note(changes []install.Change, err error) {
 		w.cfg.Log.Info(what, "err", err)
 	case !w.warned && w.cfg.Now().Sub(w.waiting) >= prefixWait:
 		w.warned = true
-		w.cfg.Log.Warn("the node still has no addresses: no pod gets a network", "since", w.waiting.Format(time.RFC3339), "err", err)
+		w.cfg.Log.Warn("the node still has no addresses: no pod gets a network",
+			"since", w.waiting.Format(time.RFC3339), "err", err)
 	}
 	w.warned = w.warned && !w.waiting.IsZero()
 }

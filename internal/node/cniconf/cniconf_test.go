@@ -94,7 +94,9 @@ type writer struct {
 func configure(t *testing.T, mode config.Mode) *writer {
 	w := &writer{
 		dir: filepath.Join(t.TempDir(), "net.d"), log: &logged{},
-		own: &network{own: install.Own{Name: "pods", Node: "n1", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.3.0/24")}}},
+		own: &network{
+			own: install.Own{Name: "pods", Node: "n1", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.3.0/24")}},
+		},
 	}
 	w.cfg = Config{
 		Socket: wire.DefaultSocket, Network: config.Network{Mode: mode}, Install: config.Install{ConfDir: w.dir}, Own: w.own,
@@ -124,8 +126,8 @@ func (w *writer) file(name string) string {
 
 const ours = "00-weft.conflist"
 
-// TestCluster: the configuration is there as soon as the node has addresses, comes back when it is taken away, and stays when the
-// agent ends: pods would start without a network, or with another vendor's.
+// TestCluster: the configuration is there as soon as the node has addresses, comes back when it is taken away, and
+// stays when the agent ends: pods would start without a network, or with another vendor's.
 func TestCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := configure(t, config.ModeCluster)
@@ -164,15 +166,16 @@ func TestCluster(t *testing.T) {
 	})
 }
 
-// TestMTU: a configured MTU is taken as it is. While what fits into the mesh is not known there is no configuration: pods would be
-// started with an MTU that is too large for it.
+// TestMTU: a configured MTU is taken as it is. While what fits into the mesh is not known there is no configuration:
+// pods would be started with an MTU that is too large for it.
 func TestMTU(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := configure(t, config.ModeCluster)
 		w.cfg.PodMTU = func(context.Context) (int, error) { return 0, errors.New("the kernel does not answer") }
 		w.run(t)
 		synctest.Wait()
-		if text, err := w.file(ours), w.cfg.Readiness.Err(); text != "" || err == nil || !strings.Contains(err.Error(), "does not answer") {
+		if text, err := w.file(ours), w.cfg.Readiness.Err(); text != "" || err == nil ||
+			!strings.Contains(err.Error(), "does not answer") {
 			t.Errorf("wrote %q and is %v", text, err)
 		}
 		w.stop()
@@ -190,8 +193,8 @@ func TestMTU(t *testing.T) {
 	})
 }
 
-// TestWaiting: a node that has no addresses yet is not ready, which is nothing to warn of at once; after a minute it is, once. A node
-// that loses them waits anew. Other trouble is an error.
+// TestWaiting: a node that has no addresses yet is not ready, which is nothing to warn of at once; after a minute it
+// is, once. A node that loses them waits anew. Other trouble is an error.
 func TestWaiting(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
@@ -207,7 +210,10 @@ func TestWaiting(t *testing.T) {
 				expect := func(when string, infos, warnings, errs int) {
 					t.Helper()
 					synctest.Wait()
-					got := [3]int{w.log.count("level=INFO", c.what), w.log.count("level=WARN", "still has no addresses"), w.log.count("level=ERROR")}
+					got := [3]int{
+						w.log.count("level=INFO", c.what), w.log.count("level=WARN", "still has no addresses"),
+						w.log.count("level=ERROR"),
+					}
 					if want := [3]int{infos, warnings, errs}; got != want {
 						t.Errorf("%s: %v notes, warnings, errors; want %v", when, got, want)
 					}
@@ -271,8 +277,8 @@ func TestKnownSoon(t *testing.T) {
 	})
 }
 
-// TestFirstNews: until the first news of the cluster what is not known is no trouble, for three seconds. What the cluster says then
-// counts at once.
+// TestFirstNews: until the first news of the cluster what is not known is no trouble, for three seconds. What the
+// cluster says then counts at once.
 func TestFirstNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := configure(t, config.ModeCluster)
@@ -322,7 +328,8 @@ const vendors = `{"cniVersion":"1.0.0","name":"theirs","plugins":[{"type":"ptp",
 func TestMultus(t *testing.T) {
 	w := configure(t, config.ModeMultus)
 	w.cfg.Multus = config.Multus{
-		NamespaceIsolation: true, GlobalNamespaces: []string{"shared"}, SystemNamespaces: []string{"core"}, Namespace: "network-system",
+		NamespaceIsolation: true, GlobalNamespaces: []string{"shared"}, SystemNamespaces: []string{"core"},
+		Namespace:       "network-system",
 		DefaultNetworks: []string{"storage"}, ReadinessIndicatorFile: "/run/ready", NetworkDir: "/etc/cni/multus.d",
 	}
 	w.run(t)
@@ -336,7 +343,8 @@ func TestMultus(t *testing.T) {
 	until(t, "readiness", func() bool { return w.cfg.Readiness.Err() == nil })
 	text := strings.ReplaceAll(w.file("00-multus.conf"), ": ", ":")
 	for _, want := range []string{
-		`"namespaceIsolation":true`, `"globalNamespaces":"shared"`, `"core"`, `"multusNamespace":"network-system"`, `"storage"`,
+		`"namespaceIsolation":true`, `"globalNamespaces":"shared"`, `"core"`,
+		`"multusNamespace":"network-system"`, `"storage"`,
 		`"readinessindicatorfile":"/run/ready"`, `"confDir":"/etc/cni/multus.d"`, "10.1.0.0/24",
 	} {
 		if !strings.Contains(text, want) {
@@ -348,8 +356,8 @@ func TestMultus(t *testing.T) {
 	}
 }
 
-// TestFlannel: flannel's file is put into the runtime's directory and kept there as the ConfigMap has it; one that nobody could use
-// is an error in the log, and the last one stays.
+// TestFlannel: flannel's file is put into the runtime's directory and kept there as the ConfigMap has it; one that
+// nobody could use is an error in the log, and the last one stays.
 func TestFlannel(t *testing.T) {
 	w := configure(t, config.ModeFlannel)
 	w.cfg.Flannel.CNIConf = filepath.Join(t.TempDir(), "cni-conf.json")
@@ -370,7 +378,8 @@ func TestFlannel(t *testing.T) {
 	w.run(t)
 	defer w.stop()
 	until(t, "flannel's file and its form", func() bool {
-		return w.file("10-flannel.conflist") == vendors && strings.Contains(w.file(ours), "10.1.0.0/24") && w.cfg.Readiness.Err() == nil
+		return w.file("10-flannel.conflist") == vendors && strings.Contains(w.file(ours), "10.1.0.0/24") &&
+			w.cfg.Readiness.Err() == nil
 	})
 	next := strings.ReplaceAll(vendors, "10.1.0.0", "10.2.0.0")
 	write(next)
@@ -380,7 +389,9 @@ func TestFlannel(t *testing.T) {
 	})
 	write(`{"name":`)
 	look <- time.Time{}
-	until(t, "an error about half a file", func() bool { return w.log.count("level=ERROR", "flannel.cniConf", w.cfg.Flannel.CNIConf) == 1 })
+	until(t, "an error about half a file", func() bool {
+		return w.log.count("level=ERROR", "flannel.cniConf", w.cfg.Flannel.CNIConf) == 1
+	})
 	if text := w.file("10-flannel.conflist"); text != next {
 		t.Errorf("half a file is in the place of flannel's: %q", text)
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// parseCall reads a call. One for an IPAM plugin is about a network of its own: that of its name may have another attachment to
-// the same container.
+// parseCall reads a call. One for an IPAM plugin is about a network of its own: that of its name may have another
+// attachment to the same container.
 func parseCall(r wire.Request) (cni.Call, error) {
 	call, err := cni.ParseCall(r.Getenv, r.Stdin())
 	if name := r.Getenv(wire.PluginVar); name != "" && name != plugin.CalicoType {
@@ -25,13 +25,14 @@ func parseCall(r wire.Request) (cni.Call, error) {
 	return call, err
 }
 
-// alone does a call in which weft-cni was executed under the name of a plugin that the agent has built in: by a runtime, in a list of
-// other plugins, or by another vendor's plugin, as its IPAM plugin.
+// alone does a call in which weft-cni was executed under the name of a plugin that the agent has built in: by a
+// runtime, in a list of other plugins, or by another vendor's plugin, as its IPAM plugin.
 func (s *Server) alone(c *call, call cni.Call, ns *netns.NS, name string) ([]byte, error) {
 	if !slices.Contains(s.cfg.Alone, name) {
 		_, found, err := s.cfg.Memory.Get(call.Request.Key())
 		if call.Command != cni.Del {
-			return nil, model.Faultf(unserved(call.Command), "docs/install.md says when it does", "plugin %q: the agent of this node does not serve it", name)
+			return nil, model.Faultf(unserved(call.Command), "docs/install.md says when it does",
+				"plugin %q: the agent of this node does not serve it", name)
 		}
 		if !found || err != nil {
 			return nil, err

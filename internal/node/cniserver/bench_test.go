@@ -10,7 +10,8 @@ import (
 
 // BenchmarkDelegates is what reading a call costs.
 func BenchmarkDelegates(b *testing.B) {
-	conf := []byte(`{"cniVersion":"1.0.0","name":"net","type":"weft-cni","socket":"/run/weft/agent.sock","capabilities":{"portMappings":true},
+	conf := []byte(
+		`{"cniVersion":"1.0.0","name":"net","type":"weft-cni","socket":"/run/weft/agent.sock","capabilities":{"portMappings":true},
 		"delegates":[{"plugins":[{"type":"bridge","bridge":"cni0","isGateway":true,"ipam":{"type":"host-local",
 		"ranges":[[{"subnet":"10.99.0.0/16"}],[{"subnet":"fd99::/64"}]],"routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"}]}}]}]}`)
 	env := getenv(vars("ADD", "c"))

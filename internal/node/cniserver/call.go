@@ -54,8 +54,8 @@ func (c *call) look(now time.Time) {
 	}
 }
 
-// receive reads the request. buf is the worker's, the request has memory of its own. With MSG_DONTWAIT among the flags the
-// error is EAGAIN when it is not all there yet; it goes on where it was when it is called again.
+// receive reads the request. buf is the worker's, the request has memory of its own. With MSG_DONTWAIT among the flags
+// the error is EAGAIN when it is not all there yet; it goes on where it was when it is called again.
 func (c *call) receive(buf []byte, flags int) (wire.Request, error) {
 	if len(c.frame) == 0 {
 		n, err := c.first(buf, make([]byte, unix.CmsgSpace(4)), flags)
@@ -102,7 +102,8 @@ func (c *call) first(buf, oob []byte, flags int) (int, error) {
 	}
 }
 
-// adopt takes the descriptor over that came beside the first byte. There is room for one; the kernel closes what is more.
+// adopt takes the descriptor over that came beside the first byte. There is room for one; the kernel closes what is
+// more.
 func (c *call) adopt(oob []byte) error {
 	if len(oob) == 0 {
 		return nil
@@ -127,8 +128,8 @@ func (c *call) adopt(oob []byte) error {
 	return nil
 }
 
-// more reads until the frame has size bytes. What a caller has sent is kept; room is made as it comes, so that a header alone
-// costs no memory.
+// more reads until the frame has size bytes. What a caller has sent is kept; room is made as it comes, so that a header
+// alone costs no memory.
 func (c *call) more(size, flags int) error {
 	const step = 256 << 10
 	for len(c.frame) < size {
@@ -149,8 +150,8 @@ func (c *call) more(size, flags int) error {
 	return nil
 }
 
-// abandoned tells whether the caller is gone. An agent that was stopped for a while finds calls of which the runtime was
-// told long ago that they failed.
+// abandoned tells whether the caller is gone. An agent that was stopped for a while finds calls of which the runtime
+// was told long ago that they failed.
 func (c *call) abandoned() bool {
 	var b [1]byte
 	n, _, err := unix.Recvfrom(c.fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)

@@ -20,6 +20,7 @@ func parseDelegates(call cni.Call) ([]multinet.Attachment, error) {
 
 func job(a multinet.Attachment, ns *netns.NS) attach.Job {
 	return attach.Job{
-		Network: a.Network, Request: a.Request, Prev: a.Prev, Netns: ns, Parallel: a.Parallel, NamespaceLabels: a.NamespaceLabels,
+		Network: a.Network, Request: a.Request, Prev: a.Prev, Netns: ns, Parallel: a.Parallel,
+		NamespaceLabels: a.NamespaceLabels,
 	}
 }

@@ -106,23 +106,28 @@ func TestNonsenseIsRefused(t *testing.T) {
 		"empty delegates":   {conf(`"delegates":[]`), ns, vars("ADD", "c"), 7, "delegates"},
 		"delegates no list": {conf(`"delegates":7`), ns, vars("ADD", "c"), 6, "delegates"},
 		"says list":         {conf(`"delegates":"x"`), ns, vars("ADD", "c"), 6, "delegates is string, want list"},
-		"socket no string":  {conf(`"socket":5,"delegates":[{"type":"ptp"}]`), ns, vars("ADD", "c"), 6, "socket is number, want string"},
-		"itself":            {conf(`"delegates":[{"plugins":[{"type":"weft-cni","delegates":[{"type":"ptp"}]}]}]`), ns, vars("ADD", "c"), 7, `delegates[0]: plugin "weft-cni"`},
-		"null":              {conf(`"delegates":[null]`), ns, vars("ADD", "c"), 6, "delegates[0]"},
-		"empty":             {conf(`"delegates":[{}]`), ns, vars("ADD", "c"), 7, "delegates[0]"},
-		"odd name":          {conf(`"delegates":[{"name":7,"type":"ptp"}]`), ns, vars("ADD", "c"), 6, "delegates[0]"},
-		"no type":           {conf(`"delegates":[{"type":"ptp"},{"name":"m"}]`), ns, vars("ADD", "c"), 7, "delegates[1]"},
-		"no name":           {conf(`"delegates":[{"type":"ptp"},{"type":"ptp"}]`), ns, vars("ADD", "c"), 7, "delegates[1]"},
-		"future version":    {conf(`"delegates":[{"type":"ptp","cniVersion":"9.0.0"}]`), ns, vars("ADD", "c"), 1, "9.0.0"},
-		"net1 twice":        {threeNetworks, ns, append([]string{"CNI_IFNAME=net1"}, vars("ADD", "c")...), 7, "net1"},
-		"no JSON":           {`{"name":`, ns, vars("ADD", "c"), 6, ""},
-		"no netns":          {conf(`"delegates":[{"type":"ptp"}]`), nil, vars("ADD", "c"), 8, "/run/netns/c"},
-		"own netns":         {conf(`"delegates":[{"type":"ptp"}]`), own, vars("ADD", "c"), 8, "node itself"},
-		"unset variables":   {conf(`"delegates":[{"type":"ptp"}]`), ns, []string{"CNI_COMMAND=ADD"}, 4, "CNI_CONTAINERID"},
-		"bad id":            {conf(`"delegates":[{"type":"ptp"}]`), ns, vars("ADD", "../x"), 4, "CNI_CONTAINERID"},
-		"unknown verb":      {conf(`"delegates":[{"type":"ptp"}]`), ns, vars("BEND", "x"), 4, "BEND"},
-		"DEL, no conf":      {conf(`"delegates":[]`), nil, vars("DEL", "never-added"), 7, "delegates"},
-		"STATUS too old":    {conf(`"delegates":[{"type":"ptp"}]`), nil, vars("STATUS", ""), 1, "STATUS"},
+		"socket no string": {
+			conf(`"socket":5,"delegates":[{"type":"ptp"}]`), ns, vars("ADD", "c"), 6, "socket is number, want string",
+		},
+		"itself": {
+			conf(`"delegates":[{"plugins":[{"type":"weft-cni","delegates":[{"type":"ptp"}]}]}]`), ns, vars("ADD", "c"), 7,
+			`delegates[0]: plugin "weft-cni"`,
+		},
+		"null":            {conf(`"delegates":[null]`), ns, vars("ADD", "c"), 6, "delegates[0]"},
+		"empty":           {conf(`"delegates":[{}]`), ns, vars("ADD", "c"), 7, "delegates[0]"},
+		"odd name":        {conf(`"delegates":[{"name":7,"type":"ptp"}]`), ns, vars("ADD", "c"), 6, "delegates[0]"},
+		"no type":         {conf(`"delegates":[{"type":"ptp"},{"name":"m"}]`), ns, vars("ADD", "c"), 7, "delegates[1]"},
+		"no name":         {conf(`"delegates":[{"type":"ptp"},{"type":"ptp"}]`), ns, vars("ADD", "c"), 7, "delegates[1]"},
+		"future version":  {conf(`"delegates":[{"type":"ptp","cniVersion":"9.0.0"}]`), ns, vars("ADD", "c"), 1, "9.0.0"},
+		"net1 twice":      {threeNetworks, ns, append([]string{"CNI_IFNAME=net1"}, vars("ADD", "c")...), 7, "net1"},
+		"no JSON":         {`{"name":`, ns, vars("ADD", "c"), 6, ""},
+		"no netns":        {conf(`"delegates":[{"type":"ptp"}]`), nil, vars("ADD", "c"), 8, "/run/netns/c"},
+		"own netns":       {conf(`"delegates":[{"type":"ptp"}]`), own, vars("ADD", "c"), 8, "node itself"},
+		"unset variables": {conf(`"delegates":[{"type":"ptp"}]`), ns, []string{"CNI_COMMAND=ADD"}, 4, "CNI_CONTAINERID"},
+		"bad id":          {conf(`"delegates":[{"type":"ptp"}]`), ns, vars("ADD", "../x"), 4, "CNI_CONTAINERID"},
+		"unknown verb":    {conf(`"delegates":[{"type":"ptp"}]`), ns, vars("BEND", "x"), 4, "BEND"},
+		"DEL, no conf":    {conf(`"delegates":[]`), nil, vars("DEL", "never-added"), 7, "delegates"},
+		"STATUS too old":  {conf(`"delegates":[{"type":"ptp"}]`), nil, vars("STATUS", ""), 1, "STATUS"},
 	} {
 		a := ask(t, socket, c.conf, c.ns, c.env...)
 		if a.exit != 1 || a.fault.Code != int(c.code) || !strings.Contains(a.fault.Msg, c.says) {
@@ -170,7 +175,8 @@ func TestBadPrevResult(t *testing.T) {
 	if a := ask(t, socket, conf, ns, vars("DEL", "c")...); a.exit != 0 || len(rec.seen()) != 1 {
 		t.Errorf("DEL: %+v", a)
 	}
-	if a := ask(t, socket, conf, ns, vars("ADD", "c")...); a.exit != 1 || a.fault.Code != int(model.CodeDecode) || len(rec.seen()) != 0 {
+	if a := ask(t, socket, conf, ns, vars("ADD", "c")...); a.exit != 1 || a.fault.Code != int(model.CodeDecode) ||
+		len(rec.seen()) != 0 {
 		t.Errorf("ADD: %+v", a)
 	}
 }
@@ -186,17 +192,22 @@ func TestFailedNetworkIsNamed(t *testing.T) {
 	socket := serve(t, rec)
 	a := ask(t, socket, threeNetworks, nettest.NS(t, "c"), vars("ADD", "c")...)
 	want := []string{"ADD outer eth0", "ADD second net1", "ADD second net2"}
-	if diff := cmp.Diff(want, rec.seen()); diff != "" || !strings.Contains(a.fault.Msg, "delegates[2] (network second): no room") {
+	if diff := cmp.Diff(want, rec.seen()); diff != "" ||
+		!strings.Contains(a.fault.Msg, "delegates[2] (network second): no room") {
 		t.Errorf("%+v\n%s", a, diff)
 	}
 }
 
 func TestDelOfChangedConfiguration(t *testing.T) {
 	record := func(network, ifname, part string) attach.Record {
-		return attach.Record{Request: model.Request{Network: network, ContainerID: "c", IfName: ifname, Part: part}, Network: model.Network{Name: network}}
+		return attach.Record{
+			Request: model.Request{Network: network, ContainerID: "c", IfName: ifname, Part: part},
+			Network: model.Network{Name: network},
+		}
 	}
 	rec := &recorder{records: []attach.Record{
-		record("old", "eth0", "outer/eth0"), record("gone", "net1", "outer/eth0"), record("other", "eth1", "elsewhere/eth1"), record("else", "net2", "elsewhere/eth1"),
+		record("old", "eth0", "outer/eth0"), record("gone", "net1", "outer/eth0"), record("other", "eth1", "elsewhere/eth1"),
+		record("else", "net2", "elsewhere/eth1"),
 	}}
 	socket := serve(t, rec)
 	for name, conf := range map[string]string{

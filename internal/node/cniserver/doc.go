@@ -17,7 +17,7 @@
 //	queue directory ────────────────────────────┘          watchdog: ends calls that take too long
 //
 // A worker is a goroutine that waits in accept itself and does the whole call: no hand-over between goroutines and no
-// poller stand between the kernel and the answer. There are always some workers waiting, and never more than maxWorkers. At
-// most spareWorkers wait for a request; a connection whose request is not there then is parked with the runtime's poller until it
-// comes, or the watchdog ends it.
+// poller stand between the kernel and the answer. There are always some workers waiting, and never more than
+// maxWorkers. At most spareWorkers wait for a request; a connection whose request is not there then is parked with the
+// runtime's poller until it comes, or the watchdog ends it.
 package cniserver

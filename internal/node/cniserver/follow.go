@@ -81,8 +81,8 @@ func static(pod model.Pod) bool {
 	return source != "" && source != "api"
 }
 
-// change attaches and detaches what is other than the pod asks for. It goes on after an error. On the first look at a pod
-// that an agent before has attached, a status that was not written any more is written.
+// change attaches and detaches what is other than the pod asks for. It goes on after an error. On the first look at a
+// pod that an agent before has attached, a status that was not written any more is written.
 func (s *Server) change(ctx context.Context, p *podState, pod model.Pod, first bool) error {
 	p.turn.Lock()
 	defer p.turn.Unlock()
@@ -96,7 +96,8 @@ func (s *Server) change(ctx context.Context, p *podState, pod model.Pod, first b
 	if err != nil || len(records) == 0 || !records[0].Request.Origin.Primary {
 		return err
 	}
-	list, doubts, err := multinet.ParseSelections(multinet.NetworksKey, pod.Annotations[multinet.NetworksKey], pod.Namespace)
+	list, doubts, err := multinet.ParseSelections(multinet.NetworksKey, pod.Annotations[multinet.NetworksKey],
+		pod.Namespace)
 	if err != nil {
 		s.news.event(p.ref, multinet.Failed(err))
 		return err
@@ -146,7 +147,9 @@ func (s *Server) detach(ctx context.Context, p *podState, r attach.Record) error
 }
 
 // attachFurther attaches a running pod to one more network.
-func (s *Server) attachFurther(ctx context.Context, p *podState, pod model.Pod, first attach.Record, w multinet.Wanted, devices []string) error {
+func (s *Server) attachFurther(
+	ctx context.Context, p *podState, pod model.Pod, first attach.Record, w multinet.Wanted, devices []string,
+) error {
 	pod.UID = first.Request.Origin.Pod.UID
 	result, a, err := func() (model.Result, multinet.Attachment, error) {
 		call, err := multinet.Call(first.Request)
@@ -163,7 +166,8 @@ func (s *Server) attachFurther(ctx context.Context, p *podState, pod model.Pod, 
 		}
 		defer func() { _ = ns.Close() }()
 		if id, err := ns.ID(); err != nil || id != first.NetnsID {
-			return model.Result{}, a, errors.Join(err, model.Faultf(model.CodeInvalidNetns, "", "namespace %s is another one by now", first.Request.Netns))
+			return model.Result{}, a, errors.Join(err,
+				model.Faultf(model.CodeInvalidNetns, "", "namespace %s is another one by now", first.Request.Netns))
 		}
 		if err := a.KeepDeviceInfo(); err != nil {
 			return model.Result{}, a, err

@@ -243,7 +243,8 @@ func parseAnswer(t *testing.T, b []byte) answer {
 // vars are the variables of a call about an attachment.
 func vars(verb, id string) []string {
 	return []string{
-		"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + id, "CNI_IFNAME=eth0", "CNI_NETNS=/run/netns/" + id, "CNI_PATH=/opt/cni/bin",
+		"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + id, "CNI_IFNAME=eth0", "CNI_NETNS=/run/netns/" + id,
+		"CNI_PATH=/opt/cni/bin",
 		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAME=p;IP=10.0.0.9",
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// Verb is something that the agent is asked beyond CNI's verbs (wire.VerbName). The namespace came with the question, nil when
-// none did; it is closed when the verb has returned.
+// Verb is something that the agent is asked beyond CNI's verbs (wire.VerbName). The namespace came with the question,
+// nil when none did; it is closed when the verb has returned.
 type Verb func(ctx context.Context, ns *netns.NS, words []byte) ([]byte, error)
 
 // other does a verb that is not CNI's.
@@ -43,7 +43,8 @@ func (s *Server) ask(c *call, r wire.Request, name string, log *slog.Logger) (ou
 	}()
 	verb := s.cfg.Verbs[name]
 	if verb == nil {
-		return nil, model.Faultf(model.CodeInvalidEnv, "program and agent are of different versions", "the agent knows no %q", name[:min(len(name), 32)])
+		return nil, model.Faultf(model.CodeInvalidEnv, "program and agent are of different versions", "the agent knows no %q",
+			name[:min(len(name), 32)])
 	}
 	fd := c.netns
 	c.netns = 0

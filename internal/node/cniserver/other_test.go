@@ -28,7 +28,8 @@ func TestOtherVerbs(t *testing.T) {
 	rec, ready := &recorder{}, make(chan struct{})
 	socket := filepath.Join(t.TempDir(), "agent.sock")
 	s, err := New(Config{Now: time.Now,
-		Socket: socket, Attacher: rec, Memory: rec, Own: []*netns.NS{own}, Log: slog.New(slog.DiscardHandler), Ready: func() { close(ready) },
+		Socket: socket, Attacher: rec, Memory: rec, Own: []*netns.NS{own}, Log: slog.New(slog.DiscardHandler),
+		Ready: func() { close(ready) },
 		Verbs: map[string]Verb{
 			"echo": func(_ context.Context, ns *netns.NS, words []byte) ([]byte, error) {
 				if ns == nil {
@@ -70,12 +71,15 @@ func TestOtherVerbs(t *testing.T) {
 	if a := ask("echo", "words", nil); a.exit != 0 || a.out != "words" {
 		t.Errorf("%+v", a)
 	}
-	for verb, want := range map[string]string{"fail": "no", "panic": "panic: panic: boom", "other": `the agent knows no "other"`} {
+	for verb, want := range map[string]string{
+		"fail": "no", "panic": "panic: panic: boom", "other": `the agent knows no "other"`,
+	} {
 		if a := ask(verb, "{}", nil); a.exit != 1 || a.fault.Msg != want {
 			t.Errorf("%s: %+v", verb, a)
 		}
 	}
-	if a := ask("echo", "{}", own); a.fault.Code != int(model.CodeInvalidNetns) || !strings.Contains(a.fault.Msg, "of the node itself") {
+	if a := ask("echo", "{}", own); a.fault.Code != int(model.CodeInvalidNetns) ||
+		!strings.Contains(a.fault.Msg, "of the node itself") {
 		t.Errorf("%+v", a)
 	}
 	if calls := rec.seen(); len(calls) > 0 {

@@ -16,8 +16,9 @@ import (
 // maxParked bounds the connections whose request is not there yet.
 const maxParked = 1024
 
-// parked are the connections on which nothing, or half a request, has come. They wait in the runtime's poller, which costs a
-// goroutine each and no thread; a worker that waits in a system call costs one. The watchdog ends them after readLimit.
+// parked are the connections on which nothing, or half a request, has come. They wait in the runtime's poller, which
+// costs a goroutine each and no thread; a worker that waits in a system call costs one. The watchdog ends them after
+// readLimit.
 type parked struct {
 	room chan struct{} // holds a token for each
 	// calls holds a token for each of those whose request came at last and that is done.

@@ -46,7 +46,9 @@ func threads(t *testing.T) int {
 // Connections that send nothing, or half a request, keep no caller waiting, cost no threads, and are ended.
 func TestIdleConnectionsAreInNobodysWay(t *testing.T) {
 	frame := frameOf(oneNetwork, false, vars("DEL", "c")...)
-	for name, part := range map[string][]byte{"nothing": nil, "half a header": frame[:7], "half a request": frame[:len(frame)-5]} {
+	for name, part := range map[string][]byte{
+		"nothing": nil, "half a header": frame[:7], "half a request": frame[:len(frame)-5],
+	} {
 		t.Run(name, func(t *testing.T) {
 			socket, ns := serve(t, &recorder{}), nettest.NS(t, "c")
 			ask(t, socket, "", nil, "CNI_COMMAND=VERSION") // what the first call costs is not theirs
@@ -61,7 +63,8 @@ func TestIdleConnectionsAreInNobodysWay(t *testing.T) {
 			if took := time.Since(start); took > readLimit/2 {
 				t.Errorf("20 ADDs took %s beside 300 idle connections", took)
 			}
-			// Who came at once had a worker each until it was seen that they send nothing; how many there were depends on the machine's load.
+			// Who came at once had a worker each until it was seen that they send nothing; how many there were depends on the
+			// machine's load.
 			if more := threads(t) - before; more > 150 {
 				t.Errorf("300 idle connections cost %d threads", more)
 			}

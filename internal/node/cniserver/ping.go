@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/cni/wire"
 )
 
-// pings answers everybody who connects to the ping socket, until the agent stops. While hundreds of calls are under way this
-// goroutine has its turn too late: workers answer pings too, between two calls.
+// pings answers everybody who connects to the ping socket, until the agent stops. While hundreds of calls are under way
+// this goroutine has its turn too late: workers answer pings too, between two calls.
 func (s *Server) pings() {
 	for !s.closing.Load() {
 		waiting := []unix.PollFd{{Fd: int32(s.socket.ping), Events: unix.POLLIN}}

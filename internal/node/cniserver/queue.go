@@ -47,7 +47,9 @@ type queue struct {
 	retries map[string]attempt // the entries whose DEL failed, by path
 }
 
-func openQueue(dir string, log *slog.Logger, now func() time.Time, replay func(context.Context, wire.Request) error) (*queue, error) {
+func openQueue(
+	dir string, log *slog.Logger, now func() time.Time, replay func(context.Context, wire.Request) error,
+) (*queue, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("queue %s: %w", dir, err)
 	}
@@ -59,7 +61,10 @@ func openQueue(dir string, log *slog.Logger, now func() time.Time, replay func(c
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("queue %s: inotify: %w", dir, err)
 	}
-	return &queue{dir: dir, log: log, now: now, replay: replay, notify: os.NewFile(uintptr(fd), "inotify"), retries: map[string]attempt{}}, nil
+	return &queue{
+		dir: dir, log: log, now: now, replay: replay, notify: os.NewFile(uintptr(fd), "inotify"),
+		retries: map[string]attempt{},
+	}, nil
 }
 
 func (q *queue) close() error { return q.notify.Close() }
@@ -105,9 +110,9 @@ func (q *queue) listen(ctx context.Context, news chan<- struct{}) {
 	}
 }
 
-// settle does the queued DELs of a container before an ADD of it: an ADD must not be overtaken by the DEL of what was there
-// before. Where nothing came since the last pass it is one system call, and the DELs of other containers are not waited for.
-// An error says that the DEL of the very attachment still waits: it would take away what the ADD makes.
+// settle does the queued DELs of a container before an ADD of it: an ADD must not be overtaken by the DEL of what was
+// there before. Where nothing came since the last pass it is one system call, and the DELs of other containers are not
+// waited for. An error says that the DEL of the very attachment still waits: it would take away what the ADD makes.
 func (q *queue) settle(ctx context.Context, r model.Request) error {
 	changed := q.changed()
 	q.mu.Lock()
@@ -158,8 +163,8 @@ func (q *queue) entriesOf(fits func(cni.Call) bool) []string {
 	return paths
 }
 
-// pass does every entry in the order in which they were written, but those that failed and are not due yet. Those of the
-// container now are always due.
+// pass does every entry in the order in which they were written, but those that failed and are not due yet. Those of
+// the container now are always due.
 func (q *queue) pass(ctx context.Context, now string) {
 	q.passing.Lock()
 	defer q.passing.Unlock()
@@ -249,8 +254,8 @@ func readEntry(path string) (wire.Request, error) {
 }
 
 // unreadable reports whether an entry says nothing that an agent could do, now or later. One of another version of the
-// protocol is not: it waits for an agent of that version. Neither is one whose DEL failed, whatever the error's code: a code
-// may be a plugin's own, and a program that is missing is often back soon.
+// protocol is not: it waits for an agent of that version. Neither is one whose DEL failed, whatever the error's code: a
+// code may be a plugin's own, and a program that is missing is often back soon.
 func unreadable(err error) bool {
 	var frame wire.Error
 	return errors.Is(err, errNoDel) || errors.As(err, &frame) && frame != wire.ErrVersion

@@ -89,12 +89,14 @@ func TestUnreadableEntriesArePutAside(t *testing.T) {
 	young := filepath.Join(wire.QueueDir(socket), wire.TempPrefix+"young")
 	old := filepath.Join(wire.QueueDir(socket), wire.TempPrefix+"old")
 	past := time.Now().Add(-2 * stale)
-	if err := errors.Join(os.WriteFile(young, nil, 0o600), os.WriteFile(old, nil, 0o600), os.Chtimes(old, past, past)); err != nil {
+	if err := errors.Join(os.WriteFile(young, nil, 0o600), os.WriteFile(old, nil, 0o600),
+		os.Chtimes(old, past, past)); err != nil {
 		t.Fatal(err)
 	}
 	defer serveAt(t, rec, socket)()
 	want := []string{
-		wire.TempPrefix + "young", wire.QueueName(1, 1) + wire.BadSuffix, wire.QueueName(2, 1) + wire.BadSuffix, wire.QueueName(3, 1) + wire.BadSuffix,
+		wire.TempPrefix + "young", wire.QueueName(1, 1) + wire.BadSuffix, wire.QueueName(2, 1) + wire.BadSuffix,
+		wire.QueueName(3, 1) + wire.BadSuffix,
 	}
 	if diff := cmp.Diff(want, entries(t, socket, len(want))); diff != "" {
 		t.Errorf("queue: %s", diff)

@@ -84,7 +84,8 @@ func (q *queue) forgetGone(entries []os.DirEntry) {
 	}
 }
 
-// collectable are the entries that a GC of a network makes unnecessary: DELs of attachments that it does not name as valid.
+// collectable are the entries that a GC of a network makes unnecessary: DELs of attachments that it does not name as
+// valid.
 func (q *queue) collectable(call cni.Call) []string {
 	valid := map[string]bool{}
 	for _, k := range call.Valid {

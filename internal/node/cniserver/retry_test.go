@@ -33,7 +33,8 @@ func missing(n *atomic.Int32) *recorder {
 	}}
 }
 
-// A DEL that fails because a plugin's program is missing for a moment is done when it is back, whatever the error's code.
+// A DEL that fails because a plugin's program is missing for a moment is done when it is back, whatever the error's
+// code.
 func TestFailedEntryIsRetried(t *testing.T) {
 	var failures atomic.Int32
 	failures.Store(2)
@@ -68,7 +69,8 @@ func TestOtherVersionWaits(t *testing.T) {
 	}
 }
 
-// While the DEL of an attachment waits, an ADD of the same one is refused: the DEL would take it away later. Others go on.
+// While the DEL of an attachment waits, an ADD of the same one is refused: the DEL would take it away later. Others go
+// on.
 func TestAddWaitsForItsFailedDel(t *testing.T) {
 	var failures atomic.Int32
 	failures.Store(1 << 20)
@@ -105,7 +107,8 @@ func TestCollectedEntryIsDropped(t *testing.T) {
 	socket := serve(t, rec)
 	enqueue(t, socket, 1, delFrame("gone"))
 	enqueue(t, socket, 2, delFrame("valid"))
-	conf := strings.Replace(oneNetwork, `"type"`, `"cni.dev/valid-attachments":[{"containerID":"valid","ifname":"eth0"}],"type"`, 1)
+	conf := strings.Replace(oneNetwork, `"type"`,
+		`"cni.dev/valid-attachments":[{"containerID":"valid","ifname":"eth0"}],"type"`, 1)
 	conf = strings.Replace(conf, "1.0.0", "1.1.0", 1)
 	if a := ask(t, socket, conf, nil, "CNI_COMMAND=GC", "CNI_PATH=/opt/cni/bin"); a.exit != 0 {
 		t.Fatalf("GC: %+v", a)
@@ -115,8 +118,9 @@ func TestCollectedEntryIsDropped(t *testing.T) {
 	}
 }
 
-// TestTwoWeeksOfRetries: a DEL that cannot be done for two weeks, by a clock that the test moves, is tried again after a second, then after
-// twice the time, at most every five minutes, and is done when it can be. A call of its container does not wait for that.
+// TestTwoWeeksOfRetries: a DEL that cannot be done for two weeks, by a clock that the test moves, is tried again after
+// a second, then after twice the time, at most every five minutes, and is done when it can be. A call of its container
+// does not wait for that.
 func TestTwoWeeksOfRetries(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	tries, away := 0, true

@@ -20,8 +20,8 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// How many workers there are: so many wait for callers, and so many calls are done at once. Whoever comes later waits in
-// the socket's backlog, and is told to try again when that takes too long.
+// How many workers there are: so many wait for callers, and so many calls are done at once. Whoever comes later waits
+// in the socket's backlog, and is told to try again when that takes too long.
 const (
 	spareWorkers = 2
 	maxWorkers   = 256
@@ -85,7 +85,9 @@ type Server struct {
 
 // New makes a server and takes the socket over; from then on callers wait for Run.
 func New(cfg Config) (*Server, error) {
-	s := &Server{cfg: cfg, log: cfg.Log.With("room", "cniserver"), dog: newWatchdog(), networks: cfg.Networks, parked: newParked()}
+	s := &Server{
+		cfg: cfg, log: cfg.Log.With("room", "cniserver"), dog: newWatchdog(), networks: cfg.Networks, parked: newParked(),
+	}
 	if s.networks == nil {
 		s.networks = &multinet.Resolver{}
 	}
@@ -108,8 +110,8 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Run answers callers and does what is in the queue until ctx ends. Then it lets the calls in flight finish and gives the
-// socket up.
+// Run answers callers and does what is in the queue until ctx ends. Then it lets the calls in flight finish and gives
+// the socket up.
 func (s *Server) Run(ctx context.Context) error {
 	watch, stopWatch := context.WithCancel(context.Background())
 	var helpers sync.WaitGroup
@@ -245,7 +247,8 @@ func trusted(fd int) error {
 		return fmt.Errorf("caller: %w", err)
 	}
 	if peer.Uid != 0 && peer.Uid != uint32(os.Geteuid()) {
-		return model.Faultf(model.CodeIO, "only root may call", "caller: uid %d of process %d is not root", peer.Uid, peer.Pid)
+		return model.Faultf(model.CodeIO, "only root may call", "caller: uid %d of process %d is not root",
+			peer.Uid, peer.Pid)
 	}
 	return nil
 }

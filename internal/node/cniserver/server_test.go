@@ -170,7 +170,9 @@ func TestPingIsAnsweredBesideABusyCall(t *testing.T) {
 // A ping is answered by a worker between two calls, also while the goroutine that is there for it has no turn.
 func TestWorkersAnswerPings(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "agent.sock")
-	s, err := New(Config{Now: time.Now, Socket: socket, Attacher: &recorder{}, Memory: &recorder{}, Log: slog.New(slog.DiscardHandler)})
+	s, err := New(Config{
+		Now: time.Now, Socket: socket, Attacher: &recorder{}, Memory: &recorder{}, Log: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +218,8 @@ func TestPanicIsContained(t *testing.T) {
 		return nil
 	}}
 	socket, ns := serve(t, rec), nettest.NS(t, "c")
-	if a := ask(t, socket, oneNetwork, ns, vars("ADD", "c")...); a.fault.Code != 999 || !strings.Contains(a.fault.Msg, "boom") {
+	if a := ask(t, socket, oneNetwork, ns, vars("ADD", "c")...); a.fault.Code != 999 ||
+		!strings.Contains(a.fault.Msg, "boom") {
 		t.Errorf("ADD: %+v", a)
 	}
 	if a := ask(t, socket, oneNetwork, ns, vars("DEL", "c")...); a.exit != 0 {
@@ -233,7 +236,8 @@ func TestErrorsHaveCodes(t *testing.T) {
 		999: errors.New("something"),
 	} {
 		socket := serve(t, &recorder{do: func(context.Context, string, attach.Job) error { return err }})
-		if a := ask(t, socket, oneNetwork, nettest.NS(t, "c"), vars("ADD", "c")...); a.fault.Code != code || !strings.Contains(a.fault.Msg, err.Error()) {
+		if a := ask(t, socket, oneNetwork, nettest.NS(t, "c"), vars("ADD", "c")...); a.fault.Code != code ||
+			!strings.Contains(a.fault.Msg, err.Error()) {
 			t.Errorf("%v: got %+v, want code %d", err, a, code)
 		}
 	}
@@ -307,11 +311,15 @@ func TestAbandonedAddIsNotDone(t *testing.T) {
 		t.Fatal(err)
 	}
 	ns := nettest.NS(t, "c")
-	if _, _, err := conn.WriteMsgUnix(frameOf(oneNetwork, true, vars("ADD", "c")...), syscall.UnixRights(ns.Fd()), nil); err != nil {
+	if _, _, err := conn.WriteMsgUnix(frameOf(oneNetwork, true, vars("ADD", "c")...), syscall.UnixRights(ns.Fd()),
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	_ = conn.Close() // weft-cni has given up
-	s := &Server{cfg: Config{Attacher: rec, Memory: rec, Socket: socket}, socket: l, dog: newWatchdog(), calls: t.Context(), parked: newParked()}
+	s := &Server{
+		cfg: Config{Attacher: rec, Memory: rec, Socket: socket}, socket: l, dog: newWatchdog(), calls: t.Context(),
+		parked: newParked(),
+	}
 	s.log = logTo(t)
 	s.queue, err = openQueue(filepath.Join(t.TempDir(), "queue"), s.log, time.Now, s.replay)
 	if err != nil {

@@ -41,7 +41,8 @@ func (s *Server) check(ctx context.Context, call cni.Call, ns *netns.NS) error {
 		return err
 	}
 	if len(all)+len(rest) == 0 {
-		return model.Faultf(model.CodeUnknownContainer, "ADD it first", "container %s: nothing is attached as %s", call.Request.ContainerID, call.Request.IfName)
+		return model.Faultf(model.CodeUnknownContainer, "ADD it first", "container %s: nothing is attached as %s",
+			call.Request.ContainerID, call.Request.IfName)
 	}
 	for _, r := range slices.Backward(rest) {
 		if r.Network.DisableCheck {
@@ -84,9 +85,11 @@ func (s *Server) without(all []multinet.Attachment, call cni.Call) ([]multinet.A
 	return kept, nil
 }
 
-// ownOrMultus are the delegates that a DEL is about. Where nothing is recorded of the sandbox and Multus remembers it, all
-// is done by that, and done.
-func (s *Server) ownOrMultus(ctx context.Context, call cni.Call, ns *netns.NS) (all []multinet.Attachment, done bool, err error) {
+// ownOrMultus are the delegates that a DEL is about. Where nothing is recorded of the sandbox and Multus remembers it,
+// all is done by that, and done.
+func (s *Server) ownOrMultus(
+	ctx context.Context, call cni.Call, ns *netns.NS,
+) (all []multinet.Attachment, done bool, err error) {
 	settings, err := multinet.ParseSettings(call, s.networks.Root)
 	if err != nil {
 		return nil, false, err
@@ -164,7 +167,8 @@ func (s *Server) gc(ctx context.Context, call cni.Call) error {
 			continue
 		}
 		cleaned[d.Network.Name] = true
-		valid := slices.Concat(validIn(d.Network.Name, all, call.Valid), validOf(records, d.Network.Name, call), theirs[d.Network.Name])
+		valid := slices.Concat(validIn(d.Network.Name, all, call.Valid), validOf(records, d.Network.Name, call),
+			theirs[d.Network.Name])
 		if err := s.cfg.Attacher.GC(ctx, job(d, nil), valid); err != nil {
 			errs = append(errs, place(err, all, i))
 		}
@@ -191,8 +195,8 @@ func (s *Server) gc(ctx context.Context, call cni.Call) error {
 	return nil
 }
 
-// ofMultus are, by their networks, the attachments of valid calls that Multus has made: their pods asked for networks of
-// which nothing is recorded here.
+// ofMultus are, by their networks, the attachments of valid calls that Multus has made: their pods asked for networks
+// of which nothing is recorded here.
 func (s *Server) ofMultus(call cni.Call) (map[string][]model.AttachmentKey, error) {
 	settings, err := multinet.ParseSettings(call, s.networks.Root)
 	if err != nil {
@@ -219,7 +223,8 @@ func outer(r attach.Record) string {
 	return network
 }
 
-// validOf are the attachments of a network that pods asked for and that stay: those of valid calls and of other callers.
+// validOf are the attachments of a network that pods asked for and that stay: those of valid calls and of other
+// callers.
 func validOf(records []attach.Record, network string, call cni.Call) []model.AttachmentKey {
 	var keys []model.AttachmentKey
 	for _, r := range records {
@@ -237,7 +242,8 @@ func validOf(records []attach.Record, network string, call cni.Call) []model.Att
 	return keys
 }
 
-// validIn turns the runtime's attachments into those of one delegate's network. Several delegates may be of one network.
+// validIn turns the runtime's attachments into those of one delegate's network. Several delegates may be of one
+// network.
 func validIn(network string, all []multinet.Attachment, valid []model.AttachmentKey) []model.AttachmentKey {
 	keys := make([]model.AttachmentKey, 0, len(valid))
 	for i, d := range all {
@@ -245,7 +251,9 @@ func validIn(network string, all []multinet.Attachment, valid []model.Attachment
 			continue
 		}
 		for _, v := range valid {
-			keys = append(keys, model.AttachmentKey{Network: network, ContainerID: v.ContainerID, IfName: multinet.IfName(i, v.IfName)})
+			keys = append(keys, model.AttachmentKey{
+				Network: network, ContainerID: v.ContainerID, IfName: multinet.IfName(i, v.IfName),
+			})
 		}
 	}
 	return keys

@@ -22,15 +22,22 @@ import (
 // held is a record of a pod's network.
 func held(network, id, ifName string, primary bool) attach.Record {
 	return attach.Record{
-		Stage: attach.Done, Network: model.Network{Name: network, Plugins: []model.PluginConf{{Type: "x"}}}, Result: &model.Result{},
-		Request: model.Request{Network: network, ContainerID: id, IfName: ifName, Part: "outer/eth0", Origin: &model.Origin{Network: "ns/" + network, Primary: primary}},
+		Stage: attach.Done, Network: model.Network{Name: network, Plugins: []model.PluginConf{{Type: "x"}}},
+		Result: &model.Result{},
+		Request: model.Request{
+			Network: network, ContainerID: id, IfName: ifName, Part: "outer/eth0",
+			Origin: &model.Origin{Network: "ns/" + network, Primary: primary},
+		},
 	}
 }
 
 func serverOf(t *testing.T, rec *recorder) *Server {
 	t.Helper()
 	log := logTo(t)
-	return &Server{cfg: Config{Attacher: rec, Memory: rec}, log: log, networks: &multinet.Resolver{}, news: newNews(nil, log), queue: &queue{dir: t.TempDir()}}
+	return &Server{
+		cfg: Config{Attacher: rec, Memory: rec}, log: log, networks: &multinet.Resolver{}, news: newNews(nil, log),
+		queue: &queue{dir: t.TempDir()},
+	}
 }
 
 func callFor(verb, id string, valid ...model.AttachmentKey) cni.Call {
@@ -38,13 +45,18 @@ func callFor(verb, id string, valid ...model.AttachmentKey) cni.Call {
 	if verb == cni.GC {
 		r.IfName = ""
 	}
-	return cni.Call{Command: verb, Request: r, Valid: valid, Conf: []byte(`{"name":"outer","cniVersion":"1.1.0","type":"multus","cniDir":"/nonsuch",
+	return cni.Call{Command: verb, Request: r, Valid: valid,
+		Conf: []byte(`{"name":"outer","cniVersion":"1.1.0","type":"multus","cniDir":"/nonsuch",
 	  "delegates":[{"name":"pods","type":"ptp"}]}`)}
 }
 
 // CHECK and DEL look at all that a pod has; the delegate in whose place it asked for another network is none of it.
 func TestAllNetworks(t *testing.T) {
-	rec := &recorder{records: []attach.Record{held("pods", "a", "eth0", true), held("wire", "a", "net1", false), held("other", "b", "eth0", true)}}
+	rec := &recorder{
+		records: []attach.Record{
+			held("pods", "a", "eth0", true), held("wire", "a", "net1", false), held("other", "b", "eth0", true),
+		},
+	}
 	s := serverOf(t, rec)
 	for _, tc := range []struct {
 		verb, id string
@@ -73,7 +85,8 @@ func TestGCOfAllNetworks(t *testing.T) {
 	stranger := held("wire", "d", "net1", false)
 	stranger.Request.Part = "elsewhere/eth0"
 	rec := &recorder{records: []attach.Record{
-		held("pods", "a", "eth0", true), held("wire", "a", "net1", false), held("pods", "b", "eth0", true), held("wire", "b", "net1", false), stranger,
+		held("pods", "a", "eth0", true), held("wire", "a", "net1", false), held("pods", "b", "eth0", true),
+		held("wire", "b", "net1", false), stranger,
 	}}
 	s := serverOf(t, rec)
 	if err := s.gc(t.Context(), callFor("GC", "", model.AttachmentKey{ContainerID: "a", IfName: "eth0"})); err != nil {
@@ -105,11 +118,14 @@ func TestGCBesidePodsOfMultus(t *testing.T) {
 		}
 	}
 	encode := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
-	remember("m", fmt.Sprintf(`[{"Conf":{"name":"pods"},"Bytes":%q},{"Conf":{"name":"wire"},"ifnameRequest":"lan","Bytes":%q}]`,
-		encode(`{"name":"pods","type":"ptp"}`), encode(`{"name":"wire","type":"macvlan"}`)))
+	remember(
+		"m", fmt.Sprintf(`[{"Conf":{"name":"pods"},"Bytes":%q},{"Conf":{"name":"wire"},"ifnameRequest":"lan","Bytes":%q}]`,
+			encode(`{"name":"pods","type":"ptp"}`), encode(`{"name":"wire","type":"macvlan"}`)))
 	rec := &recorder{records: []attach.Record{held("pods", "a", "eth0", true), held("wire", "a", "net1", false)}}
 	s := serverOf(t, rec)
-	call := callFor("GC", "", model.AttachmentKey{ContainerID: "a", IfName: "eth0"}, model.AttachmentKey{ContainerID: "m", IfName: "eth0"})
+	call := callFor("GC", "", model.AttachmentKey{ContainerID: "a", IfName: "eth0"}, model.AttachmentKey{
+		ContainerID: "m", IfName: "eth0",
+	})
 	call.Conf = []byte(strings.Replace(string(call.Conf), "/nonsuch", dir, 1))
 	if err := s.gc(t.Context(), call); err != nil {
 		t.Fatal(err)

@@ -97,15 +97,16 @@ func (l *listener) wake() {
 
 // close gives the socket up.
 func (l *listener) close() error {
-	return errors.Join(os.Remove(l.path), os.Remove(wire.PingSocket(l.path)), unix.Close(l.fd), unix.Close(l.ping), l.lock.Close())
+	return errors.Join(os.Remove(l.path), os.Remove(wire.PingSocket(l.path)), unix.Close(l.fd), unix.Close(l.ping),
+		l.lock.Close())
 }
 
-// A killed agent's lock is held until the kernel has let go of all of it, the child that it was just forking included: who
-// is started again at once waits a moment.
+// A killed agent's lock is held until the kernel has let go of all of it, the child that it was just forking included:
+// who is started again at once waits a moment.
 const lockWait = time.Second
 
-// Lock opens the file at path and takes its lock, which lasts until the file is closed or the process ends. Its error wraps
-// flock.ErrHeld when another process holds the lock.
+// Lock opens the file at path and takes its lock, which lasts until the file is closed or the process ends. Its error
+// wraps flock.ErrHeld when another process holds the lock.
 func Lock(path string) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
 	defer cancel()

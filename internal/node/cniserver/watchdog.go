@@ -15,8 +15,9 @@ const (
 	patience = 10
 )
 
-// watchdog looks after the calls in flight: it ends what takes too long. One goroutine for all calls instead of timers for
-// each, because setting a timer makes the Go runtime wake its poller: a call of a millisecond pays nothing for this one.
+// watchdog looks after the calls in flight: it ends what takes too long. One goroutine for all calls instead of timers
+// for each, because setting a timer makes the Go runtime wake its poller: a call of a millisecond pays nothing for this
+// one.
 type watchdog struct {
 	mu    sync.Mutex
 	calls map[*call]struct{}

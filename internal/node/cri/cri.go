@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cri asks the container runtime which sandboxes it has, over its CRI socket: containerd never calls the plugins'
-// GC, so that the agent compares for itself.
+// Package cri asks the container runtime which sandboxes it has, over its CRI socket: containerd never calls the
+// plugins' GC, so that the agent compares for itself.
 //
 // A runtime that starts, or that is not the one whose pods these are, answers with an empty list. So an empty answer is
 // an error here (ErrEmpty), never a list.
@@ -52,7 +52,9 @@ type Client struct {
 
 // Endpoints are the sockets that "auto" looks for.
 func Endpoints() []string {
-	return []string{"unix:///run/containerd/containerd.sock", "unix:///run/crio/crio.sock", "unix:///run/k3s/containerd/containerd.sock"}
+	return []string{
+		"unix:///run/containerd/containerd.sock", "unix:///run/crio/crio.sock", "unix:///run/k3s/containerd/containerd.sock",
+	}
 }
 
 // Find is the first endpoint whose socket is there.
@@ -62,7 +64,8 @@ func Find(endpoints []string) (string, error) {
 			return e, nil
 		}
 	}
-	return "", model.Faultf(model.CodeIO, "name the runtime's with runtime.endpoint", "CRI socket: none of %s is there", strings.Join(endpoints, ", "))
+	return "", model.Faultf(model.CodeIO, "name the runtime's with runtime.endpoint", "CRI socket: none of %s is there",
+		strings.Join(endpoints, ", "))
 }
 
 // Dial makes a client. The socket is connected to when something is asked, and again when the runtime was restarted.

@@ -25,7 +25,9 @@ type answers struct {
 	hang  bool
 }
 
-func (a *answers) ListPodSandbox(ctx context.Context, _ *runtime.ListPodSandboxRequest) (*runtime.ListPodSandboxResponse, error) {
+func (a *answers) ListPodSandbox(
+	ctx context.Context, _ *runtime.ListPodSandboxRequest,
+) (*runtime.ListPodSandboxResponse, error) {
 	if a.hang {
 		<-ctx.Done()
 	}
@@ -34,7 +36,9 @@ func (a *answers) ListPodSandbox(ctx context.Context, _ *runtime.ListPodSandboxR
 
 func (a *answers) Status(context.Context, *runtime.StatusRequest) (*runtime.StatusResponse, error) {
 	return &runtime.StatusResponse{Status: &runtime.RuntimeStatus{Conditions: []*runtime.RuntimeCondition{
-		{Type: runtime.RuntimeReady, Status: true}, {Type: runtime.NetworkReady, Reason: "NetworkPluginNotReady", Message: "no conf"},
+		{
+			Type: runtime.RuntimeReady, Status: true,
+		}, {Type: runtime.NetworkReady, Reason: "NetworkPluginNotReady", Message: "no conf"},
 	}}}, nil
 }
 
@@ -75,7 +79,10 @@ func client(t *testing.T, path string) *Client {
 func TestSandboxes(t *testing.T) {
 	path := socket(t)
 	a := &answers{items: []*runtime.PodSandbox{
-		{Id: "a", State: runtime.PodSandboxState_SANDBOX_READY, Metadata: &runtime.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "u1"}},
+		{
+			Id: "a", State: runtime.PodSandboxState_SANDBOX_READY,
+			Metadata: &runtime.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "u1"},
+		},
 		{Id: "b", State: runtime.PodSandboxState_SANDBOX_NOTREADY},
 	}}
 	stop := serve(t, path, a)
@@ -131,7 +138,8 @@ func TestNoList(t *testing.T) {
 
 func TestFind(t *testing.T) {
 	path := socket(t)
-	if e, err := Find([]string{"unix://" + path}); err == nil || err.Error() != "CRI socket: none of unix://"+path+" is there (name the runtime's with runtime.endpoint)" {
+	if e, err := Find([]string{"unix://" + path}); err == nil ||
+		err.Error() != "CRI socket: none of unix://"+path+" is there (name the runtime's with runtime.endpoint)" {
 		t.Errorf("%s, %v", e, err)
 	}
 	defer serve(t, path, &answers{})()

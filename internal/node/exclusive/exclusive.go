@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package exclusive claims what only one agent may use: a state directory and a network namespace. Two agents of one namespace
-// would undo each other's rules, routes and links.
+// Package exclusive claims what only one agent may use: a state directory and a network namespace. Two agents of one
+// namespace would undo each other's rules, routes and links.
 package exclusive
 
 import (
@@ -21,8 +21,9 @@ import (
 	"github.com/weft-net/weft/internal/node/cniserver"
 )
 
-// namespaceLock is the abstract socket that an agent holds: such names belong to a network namespace, whatever the mounts,
-// and end with the process. Two agents with directories of their own would undo each other's rules, routes and links.
+// namespaceLock is the abstract socket that an agent holds: such names belong to a network namespace, whatever the
+// mounts, and end with the process. Two agents with directories of their own would undo each other's rules, routes and
+// links.
 const namespaceLock = "@weft-agent"
 
 // A killed agent's socket is there until the kernel has let go of all of it.
@@ -72,8 +73,8 @@ func Claim(dir string, log *slog.Logger, after func(time.Duration) <-chan time.T
 	return c, nil
 }
 
-// claimNamespace takes the lock of the network namespace. A process of an ordinary user that has the name is no agent, and
-// must not keep one from starting.
+// claimNamespace takes the lock of the network namespace. A process of an ordinary user that has the name is no agent,
+// and must not keep one from starting.
 func (c *Claims) claimNamespace(log *slog.Logger, after func(time.Duration) <-chan time.Time) error {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: namespaceLock, Net: "unix"})
 	for waited := time.Duration(0); errors.Is(err, syscall.EADDRINUSE) && waited < namespaceWait; waited += namespaceStep {
@@ -114,7 +115,9 @@ func namespaceHolder() (*unix.Ucred, error) {
 	}
 	var holder *unix.Ucred
 	var asked error
-	if err := raw.Control(func(fd uintptr) { holder, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+	if err := raw.Control(func(fd uintptr) {
+		holder, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
 		return nil, err
 	}
 	return holder, asked

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gc is garbage collection against the container runtime: it deletes attachments whose sandboxes no longer exist, because
-// their DEL never came.
+// Package gc is garbage collection against the container runtime: it deletes attachments whose sandboxes no longer
+// exist, because their DEL never came.
 //
-// The runtime's list of sandboxes is the evidence, and it is distrusted: an attachment is deleted only if it is older than a
-// sandbox that is still being made can be, and if two lists in a row lack its sandbox. An empty list, or one without the agent's
-// own pod, deletes nothing.
+// The runtime's list of sandboxes is the evidence, and it is distrusted: an attachment is deleted only if it is older
+// than a sandbox that is still being made can be, and if two lists in a row lack its sandbox. An empty list, or one
+// without the agent's own pod, deletes nothing.
 package gc
 
 import (
@@ -156,8 +156,8 @@ func (c *Collector) sandboxes(ctx context.Context) (map[string]bool, error) {
 	return live, nil
 }
 
-// ofKubernetes reports whether a runtime attached this for the kubelet. What somebody attached by hand, or another runtime
-// for itself, is in no list of sandboxes.
+// ofKubernetes reports whether a runtime attached this for the kubelet. What somebody attached by hand, or another
+// runtime for itself, is in no list of sandboxes.
 func ofKubernetes(rec attach.Record) bool {
 	id, _ := rec.Request.Arg("K8S_POD_INFRA_CONTAINER_ID")
 	return id == rec.Request.ContainerID
@@ -177,7 +177,8 @@ func (c *Collector) remove(ctx context.Context, rec attach.Record) error {
 	}
 	namespace, _ := rec.Request.Arg("K8S_POD_NAMESPACE")
 	name, _ := rec.Request.Arg("K8S_POD_NAME")
-	c.cfg.Log.Warn("leak taken away", "id", rec.Request.ContainerID[:min(len(rec.Request.ContainerID), 12)], "pod", namespace+"/"+name,
+	c.cfg.Log.Warn("leak taken away", "id", rec.Request.ContainerID[:min(len(rec.Request.ContainerID), 12)],
+		"pod", namespace+"/"+name,
 		"network", rec.Request.Network, "ifname", rec.Request.IfName, "addresses", addresses(rec))
 	c.cfg.Metrics.Leak(rec.Request.Network, 1)
 	return nil

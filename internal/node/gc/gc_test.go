@@ -39,7 +39,9 @@ type listed struct {
 	err error
 }
 
-func (l *listed) ListPodSandbox(context.Context, *runtime.ListPodSandboxRequest) (*runtime.ListPodSandboxResponse, error) {
+func (l *listed) ListPodSandbox(
+	context.Context, *runtime.ListPodSandboxRequest,
+) (*runtime.ListPodSandboxResponse, error) {
 	var items []*runtime.PodSandbox
 	for _, id := range l.ids {
 		items = append(items, &runtime.PodSandbox{Id: id, Metadata: &runtime.PodSandboxMetadata{Uid: "uid-" + id}})
@@ -88,11 +90,13 @@ func newCollecting(t *testing.T, endpoint string, now *time.Time) *collecting {
 	t.Cleanup(func() { _ = l.Close() })
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	a := attach.New(attach.Config{
-		Memory: l, Host: host, Planners: plugin.Builtin(), Allocators: map[string]ipam.Allocator{"static": static.New()}, Log: log, Boot: "boot", Now: func() time.Time { return *now },
+		Memory: l, Host: host, Planners: plugin.Builtin(), Allocators: map[string]ipam.Allocator{"static": static.New()},
+		Log: log, Boot: "boot", Now: func() time.Time { return *now },
 	})
 	return &collecting{
 		Collector: New(Config{
-			Endpoint: endpoint, Records: l, Metrics: metrics.New("test"), Log: log, Now: func() time.Time { return *now }, PodUID: "uid-own",
+			Endpoint: endpoint, Records: l, Metrics: metrics.New("test"), Log: log, Now: func() time.Time { return *now },
+			PodUID:      "uid-own",
 			Attachments: a,
 		}),
 		attacher: a, ledger: l,
@@ -131,7 +135,8 @@ func (c *collecting) known(t *testing.T) []string {
 	return ids
 }
 
-// TestCollect: an attachment goes when two lists of its runtime, one after the other, lack its sandbox, and it is old enough.
+// TestCollect: an attachment goes when two lists of its runtime, one after the other, lack its sandbox, and it is old
+// enough.
 func TestCollect(t *testing.T) {
 	nettest.Whole(t)
 	list := &listed{ids: []string{"own", "live"}}
@@ -180,6 +185,8 @@ func TestCollect(t *testing.T) {
 func gathered(t *testing.T, m *metrics.Metrics) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	(&metrics.Server{Metrics: m, Log: slog.New(slog.DiscardHandler)}).Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	(&metrics.Server{
+		Metrics: m, Log: slog.New(slog.DiscardHandler),
+	}).Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	return w.Body.String()
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package guests serves the guests of attachments that made a tap where no VM of weft's is: a hypervisor that found the tap itself.
-// It answers their DHCP and router solicitations on the node's or the pod's end, and restores the joins that connect a tap with its
-// link when something removes them.
+// Package guests serves the guests of attachments that made a tap where no VM of weft's is: a hypervisor that found the
+// tap itself. It answers their DHCP and router solicitations on the node's or the pod's end, and restores the joins
+// that connect a tap with its link when something removes them.
 //
 // What is served follows the ledger: Changed looks at one attachment again, in the background.
 package guests
@@ -139,8 +139,8 @@ func (srv *Server) begin(rec attach.Record) {
 	})
 }
 
-// keep serves a record's guests until the context ends or their pod is gone. What cannot be served is served again after a pause;
-// what is wrong is said once.
+// keep serves a record's guests until the context ends or their pod is gone. What cannot be served is served again
+// after a pause; what is wrong is said once.
 func (srv *Server) keep(ctx context.Context, rec attach.Record) {
 	said := ""
 	for {

@@ -18,8 +18,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestWiresAgain: a wire whose serving ends with an error is served again after a pause, and not any more when its attachment
-// changes or its pod is gone.
+// TestWiresAgain: a wire whose serving ends with an error is served again after a pause, and not any more when its
+// attachment changes or its pod is gone.
 func TestWiresAgain(t *testing.T) {
 	nettest.Whole(t)
 	l, err := ledger.Open(t.TempDir())

@@ -14,8 +14,8 @@ import (
 // joinEvery is how often joins are looked at.
 const joinEvery = 10 * time.Second
 
-// rejoin brings back the joins of an attachment that somebody takes away, until the context ends: nothing in the pod or on the node
-// would do that, and a guest that is cut off cannot.
+// rejoin brings back the joins of an attachment that somebody takes away, until the context ends: nothing in the pod or
+// on the node would do that, and a guest that is cut off cannot.
 func (srv *Server) rejoin(ctx context.Context, rec attach.Record) {
 	said := ""
 	for {
@@ -52,7 +52,8 @@ func (srv *Server) rejoinOnce(ctx context.Context, rec attach.Record) error {
 	}
 	cut, err := phase1.Rejoin(ctx, ns, now.Joins())
 	if len(cut) > 0 && err == nil {
-		srv.cfg.Log.Warn("a guest was cut off, and is joined to the pod's network again", "attachment", rec.Key().String(), "join", cut[0].Want)
+		srv.cfg.Log.Warn("a guest was cut off, and is joined to the pod's network again", "attachment", rec.Key().String(),
+			"join", cut[0].Want)
 	}
 	return err
 }

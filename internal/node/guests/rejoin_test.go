@@ -16,13 +16,15 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// TestRejoin: the join of an attachment that somebody has taken away is brought back, also where its guest is told nothing; that of
-// one that has been detached is not.
+// TestRejoin: the join of an attachment that somebody has taken away is brought back, also where its guest is told
+// nothing; that of one that has been detached is not.
 func TestRejoin(t *testing.T) {
 	nettest.Whole(t)
 	nettest.Need(t, "tap")
 	ns := nettest.NS(t, "pod")
-	for _, line := range [][]string{{"link", "add", "eth0", "type", "veth", "peer", "name", "far"}, {"tuntap", "add", "tap0", "mode", "tap"}} {
+	for _, line := range [][]string{
+		{"link", "add", "eth0", "type", "veth", "peer", "name", "far"}, {"tuntap", "add", "tap0", "mode", "tap"},
+	} {
 		nettest.Run(t, ns, append([]string{"ip"}, line...)...)
 	}
 	id, err := ns.ID()
@@ -36,7 +38,9 @@ func TestRejoin(t *testing.T) {
 	defer func() { _ = l.Close() }()
 	join := state.Join{Tap: "tap0", Link: "eth0", How: state.JoinMirred}
 	rec := attach.Record{
-		Serial: 1, Stage: attach.Done, NetnsID: id, Request: model.Request{ContainerID: "c1", IfName: "net1", Netns: ns.Path()},
+		Serial: 1, Stage: attach.Done, NetnsID: id, Request: model.Request{
+			ContainerID: "c1", IfName: "net1", Netns: ns.Path(),
+		},
 		Acts: []attach.Act{{Fragment: &state.Fragment{Owner: "c1", Pod: state.Space{Joins: []state.Join{join}}}}},
 	}
 	rec.Network.Name = "direct"
@@ -46,8 +50,9 @@ func TestRejoin(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	looks := make(chan time.Time)
 	w := New(Config{
-		Records: l, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), After: func(time.Duration) <-chan time.Time { return looks },
-		Hold: func(context.Context, string) (func(), error) { return func() {}, nil },
+		Records: l, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		After: func(time.Duration) <-chan time.Time { return looks },
+		Hold:  func(context.Context, string) (func(), error) { return func() {}, nil },
 	})
 	defer func() { cancel(); w.Wait() }()
 	w.Start(ctx)

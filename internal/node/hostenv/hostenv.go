@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostenv is the machine as the agent's process finds it: its boot, its identity, its namespaces, and the mounts of the
-// agent's container.
+// Package hostenv is the machine as the agent's process finds it: its boot, its identity, its namespaces, and the
+// mounts of the agent's container.
 package hostenv
 
 import (
@@ -28,8 +28,8 @@ func Namespaces() ([]*netns.NS, error) {
 	return all, nil
 }
 
-// MachineID tells this machine from another one that runs under the same name, over boots; empty where nothing does. What is
-// told to others is not the machine's id itself, which is nobody's business.
+// MachineID tells this machine from another one that runs under the same name, over boots; empty where nothing does.
+// What is told to others is not the machine's id itself, which is nobody's business.
 func MachineID(root string) string {
 	for _, file := range []string{filepath.Join(root, "/etc/machine-id"), "/sys/class/dmi/id/product_uuid"} {
 		b, err := os.ReadFile(file)

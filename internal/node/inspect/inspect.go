@@ -64,7 +64,10 @@ func (i *Inspector) List() (any, error) {
 	for _, rec := range records {
 		namespace, _ := rec.Request.Arg("K8S_POD_NAMESPACE")
 		name, _ := rec.Request.Arg("K8S_POD_NAME")
-		one := attachment{AttachmentKey: rec.Key(), Stage: rec.Stage, Since: rec.Since(), Netns: rec.Request.Netns, Result: rec.Result, Filed: i.Directory(rec)}
+		one := attachment{
+			AttachmentKey: rec.Key(), Stage: rec.Stage, Since: rec.Since(), Netns: rec.Request.Netns, Result: rec.Result,
+			Filed: i.Directory(rec),
+		}
 		if name != "" {
 			one.Pod = namespace + "/" + name
 		}

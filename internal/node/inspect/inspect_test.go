@@ -45,7 +45,10 @@ func TestList(t *testing.T) {
 				},
 				Result: &model.Result{IPs: []model.IP{{Address: netip.MustParsePrefix("10.42.3.7/24")}}},
 			},
-			{Stage: attach.Pending, Serial: began.UnixNano(), Request: model.Request{Network: "lab", ContainerID: "c2", IfName: "net1"}},
+			{
+				Stage: attach.Pending, Serial: began.UnixNano(),
+				Request: model.Request{Network: "lab", ContainerID: "c2", IfName: "net1"},
+			},
 		}, broken},
 		Directory: func(r attach.Record) string {
 			if r.Request.Network == "weft" {
@@ -67,7 +70,8 @@ func TestList(t *testing.T) {
 		t.Fatalf("%s: %v", b, err)
 	}
 	for key, want := range map[string]any{
-		"network": "weft", "containerID": "c1", "ifName": "eth0", "stage": "done", "pod": "shop/web-0", "netns": "/run/netns/c1",
+		"network": "weft", "containerID": "c1", "ifName": "eth0", "stage": "done", "pod": "shop/web-0",
+		"netns": "/run/netns/c1",
 		"filed": "/var/lib/cni/networks/weft",
 	} {
 		if list[0][key] != want {
@@ -95,7 +99,8 @@ func TestEmptyList(t *testing.T) {
 	}
 }
 
-// TestCheckAllEnds: a CHECK that hangs ends, and what it found until then is reported; what it could not read is logged.
+// TestCheckAllEnds: a CHECK that hangs ends, and what it found until then is reported; what it could not read is
+// logged.
 func TestCheckAllEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder

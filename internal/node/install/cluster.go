@@ -24,7 +24,8 @@ type Own struct {
 	Node string
 	// CIDRs are the prefixes of the node's pods.
 	CIDRs []netip.Prefix
-	// Pools are the families (4, 6) of which pods have addresses from pools of the whole cluster. Then CIDRs has no meaning.
+	// Pools are the families (4, 6) of which pods have addresses from pools of the whole cluster. Then CIDRs has no
+	// meaning.
 	Pools []int
 	// Bridge joins the pods by a bridge; without it each has a link of its own, and a route to its address.
 	Bridge bool
@@ -38,8 +39,8 @@ type Own struct {
 // clusterName is the file of weft's own network.
 const clusterName = "00-weft.conflist"
 
-// Cluster puts the configuration of weft's own network into c.ConfDir, and takes away the forms of other networks that weft
-// has derived. Other vendors' files stay; the detail names one that the runtime takes before weft's.
+// Cluster puts the configuration of weft's own network into c.ConfDir, and takes away the forms of other networks that
+// weft has derived. Other vendors' files stay; the detail names one that the runtime takes before weft's.
 func Cluster(ctx context.Context, c Config, own Own) ([]Change, error) {
 	p, err := open(ctx, c.ConfDir, confHint)
 	if err != nil {
@@ -56,7 +57,8 @@ func Cluster(ctx context.Context, c Config, own Own) ([]Change, error) {
 		return nil, trouble(err)
 	}
 	if _, mine := derivedFrom(have); err == nil && !mine {
-		return nil, model.Faultf(model.CodeInvalidConf, "give that file another name", "configuration %s: not weft's, nothing was changed", change.Path)
+		return nil, model.Faultf(model.CodeInvalidConf, "give that file another name",
+			"configuration %s: not weft's, nothing was changed", change.Path)
 	}
 	if !bytes.Equal(have, form) {
 		if err := p.put(clusterName, bytes.NewReader(form), 0o644); err != nil {
@@ -106,7 +108,8 @@ func (o Own) link() map[string]any {
 	}
 	ipam := object{"type": "host-local", "ranges": ranges}
 	if len(o.Pools) > 0 {
-		assign := func(family int) string { return strconv.FormatBool(slices.Contains(o.Pools, family)) } // texts, as Calico has it
+		// texts, as Calico has it
+		assign := func(family int) string { return strconv.FormatBool(slices.Contains(o.Pools, family)) }
 		ipam = object{"type": "calico-ipam", "assign_ipv4": assign(4), "assign_ipv6": assign(6)}
 	}
 	// The MTU is said, lest a file count that Calico has left on the node.
@@ -128,8 +131,8 @@ func (o Own) link() map[string]any {
 // Plugin is that part of the network as its planner and its allocator are given it.
 func (o Own) Plugin() (json.RawMessage, error) { return json.Marshal(o.link()) }
 
-// form is the agent's form of the network: links of their own for the pods, addresses of the node's prefixes or of pools,
-// ports of the node and limits of bandwidth for the pods that ask for them.
+// form is the agent's form of the network: links of their own for the pods, addresses of the node's prefixes or of
+// pools, ports of the node and limits of bandwidth for the pods that ask for them.
 func (o Own) form(socket string) ([]byte, error) {
 	type object = map[string]any
 	from := "the prefixes of node " + o.Node

@@ -41,8 +41,9 @@ func (p *place) read() (names []string, content map[string][]byte, err error) {
 	return names, content, nil
 }
 
-// configure writes the agent's form of the first good network of the directory, or brings it up to date. Files that are no
-// good network it passes over, as runtimes do; but while the network that it derived the form of is unreadable, the form stays.
+// configure writes the agent's form of the first good network of the directory, or brings it up to date. Files that are
+// no good network it passes over, as runtimes do; but while the network that it derived the form of is unreadable, the
+// form stays.
 func configure(p *place, c Config) ([]Change, error) {
 	names, content, err := p.read()
 	if err != nil {
@@ -74,7 +75,8 @@ func configure(p *place, c Config) ([]Change, error) {
 	if len(bad) > 0 {
 		detail = ": " + strings.Join(bad, "; ")
 	}
-	return nil, model.Faultf(model.CodeInvalidConf, "the agent's form is derived of a network that is there; --watch waits for one",
+	return nil, model.Faultf(
+		model.CodeInvalidConf, "the agent's form is derived of a network that is there; --watch waits for one",
 		"directory %s: %w%s", p.dir, errNoNetwork, detail)
 }
 
@@ -98,7 +100,8 @@ func (p *place) replace(source string, form []byte, multus bool) ([]Change, erro
 	have, err := os.ReadFile(p.path(name))
 	if err == nil {
 		if _, mine := derivedFrom(have); !mine {
-			return nil, model.Faultf(model.CodeInvalidConf, "give that file another name", "configuration %s: not weft's, nothing was changed",
+			return nil, model.Faultf(model.CodeInvalidConf, "give that file another name",
+				"configuration %s: not weft's, nothing was changed",
 				p.path(name))
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {

@@ -43,19 +43,28 @@ func TestChoice(t *testing.T) {
 			"installed 00-weft.conflist derived from 10-a.conflist\n",
 		},
 		"the first good one": {
-			map[string]string{"10-a.conflist": "{", "11-a.conf": `{"name":"x"}`, "20-b.conflist": list("b"), "00-lo.conf": `{"cniVersion":"1.0.0","name":"lo","type":"loopback"}`},
+			map[string]string{
+				"10-a.conflist": "{", "11-a.conf": `{"name":"x"}`, "20-b.conflist": list("b"),
+				"00-lo.conf": `{"cniVersion":"1.0.0","name":"lo","type":"loopback"}`,
+			},
 			"installed 00-weft.conflist derived from 20-b.conflist\n",
 		},
 		"early": {
 			map[string]string{"00-a.conflist": list("a")}, "installed +weft.conflist derived from 00-a.conflist\n",
 		},
 		"the agent's": {
-			map[string]string{"10-own.conflist": agents, "20-b.conflist": list("b")}, "unchanged 10-own.conflist it is the agent's form already\n",
+			map[string]string{"10-own.conflist": agents, "20-b.conflist": list("b")},
+			"unchanged 10-own.conflist it is the agent's form already\n",
 		},
-		"none":     {nil, "DIR: no network configuration"},
-		"none yet": {map[string]string{"10-a.conflist": "{"}, "DIR: no network configuration: 10-a.conflist: network configuration: unexpected end of JSON input"},
+		"none": {nil, "DIR: no network configuration"},
+		"none yet": {
+			map[string]string{
+				"10-a.conflist": "{",
+			}, "DIR: no network configuration: 10-a.conflist: network configuration: unexpected end of JSON input",
+		},
 		"taken name": {
-			map[string]string{"00-weft.conflist": `{}`, "10-a.conflist": list("a")}, "configuration DIR/00-weft.conflist: not weft's, nothing was changed",
+			map[string]string{"00-weft.conflist": `{}`, "10-a.conflist": list("a")},
+			"configuration DIR/00-weft.conflist: not weft's, nothing was changed",
 		},
 		"no name": {
 			map[string]string{"!a.conflist": list("a")}, "configuration file !a.conflist: no name sorts before it",

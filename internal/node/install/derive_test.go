@@ -66,7 +66,8 @@ func sound(t *testing.T, original, form []byte) {
 	if err != nil {
 		return // its plugins stand in a folder
 	}
-	if outer.Name != inner.Name || outer.CNIVersion != cni.Latest || len(outer.Plugins) != 1 || outer.Plugins[0].Type != cni.ShimType {
+	if outer.Name != inner.Name || outer.CNIVersion != cni.Latest || len(outer.Plugins) != 1 ||
+		outer.Plugins[0].Type != cni.ShimType {
 		t.Errorf("the form is %+v", outer)
 	}
 	var shim struct {
@@ -79,7 +80,8 @@ func sound(t *testing.T, original, form []byte) {
 	if err != nil {
 		t.Fatalf("delegate: %v", err)
 	}
-	if delegate.Name != inner.Name || delegate.CNIVersion != inner.CNIVersion || len(delegate.Plugins) < len(inner.Plugins) {
+	if delegate.Name != inner.Name || delegate.CNIVersion != inner.CNIVersion ||
+		len(delegate.Plugins) < len(inner.Plugins) {
 		t.Errorf("delegate %+v of %+v", delegate, inner)
 	}
 }
@@ -108,7 +110,8 @@ func TestNotDerived(t *testing.T) {
 func TestNameBefore(t *testing.T) {
 	for other, want := range map[string]string{
 		"10-bridge.conflist": "00-weft.conflist", "cni.conf": "00-weft.conflist", "00-x.conf": "00-weft.conflist",
-		"00-calico.conflist": "+weft.conflist", "00-weft.conf": "+weft.conflist", "-x.conf": "+weft.conflist", "!.conf": "", "+a.conf": "",
+		"00-calico.conflist": "+weft.conflist", "00-weft.conf": "+weft.conflist", "-x.conf": "+weft.conflist", "!.conf": "",
+		"+a.conf": "",
 	} {
 		got, err := nameBefore(other, false)
 		if got != want || (err != nil) != (want == "") || want != "" && got >= other {

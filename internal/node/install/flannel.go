@@ -13,9 +13,9 @@ import (
 // flannelName is the file that flannel's own installation puts its configuration into.
 const flannelName = "10-flannel.conflist"
 
-// Original puts a copy of flannel's cni-conf.json, at path, into c.ConfDir, where flannel's own installation has it: its
-// form comes before it (Follow), and it is there for whoever goes back. Where there is nothing at path, the directory stays
-// as it is.
+// Original puts a copy of flannel's cni-conf.json, at path, into c.ConfDir, where flannel's own installation has it:
+// its form comes before it (Follow), and it is there for whoever goes back. Where there is nothing at path, the
+// directory stays as it is.
 func Original(ctx context.Context, c Config, path string) error {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

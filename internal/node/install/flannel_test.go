@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestOriginal: kube-flannel's cni-conf.json, as its ConfigMap has it, lies where flannel's installation puts it and the
-// agent's form before it; both follow the ConfigMap.
+// TestOriginal: kube-flannel's cni-conf.json, as its ConfigMap has it, lies where flannel's installation puts it and
+// the agent's form before it; both follow the ConfigMap.
 func TestOriginal(t *testing.T) {
 	c := Config{ConfDir: t.TempDir()}
 	theirs, err := os.ReadFile("testdata/flannel/10-net.conflist")
@@ -36,7 +36,9 @@ func TestOriginal(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	for _, text := range []string{string(theirs), strings.Replace(string(theirs), `"hairpinMode": true`, `"mtu": 1300`, 1)} {
+	for _, text := range []string{
+		string(theirs), strings.Replace(string(theirs), `"hairpinMode": true`, `"mtu": 1300`, 1),
+	} {
 		if err := os.WriteFile(mounted, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +64,8 @@ func TestOriginal(t *testing.T) {
 	if err := os.WriteFile(mounted, []byte(`{"name":"cbr0"`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := Original(t.Context(), c, mounted); err == nil || !strings.Contains(err.Error(), "unexpected end of JSON input") {
+	if err := Original(t.Context(), c, mounted); err == nil ||
+		!strings.Contains(err.Error(), "unexpected end of JSON input") {
 		t.Errorf("half a file: %v", err)
 	}
 	if b, _ := os.ReadFile(source); !strings.Contains(string(b), "1300") {

@@ -20,8 +20,8 @@ type Config struct {
 	From string
 	// Plugins are the names under which weft-plugin is put in place; none: as loopback where there is no loopback.
 	Plugins []string
-	// AgentPlugins are the names under which weft-cni is put in place, for plugins whose work an agent does. A foreign program of such
-	// a name stays, with Replace, too: nobody knows here what the node's agent will serve.
+	// AgentPlugins are the names under which weft-cni is put in place, for plugins whose work an agent does. A foreign
+	// program of such a name stays, with Replace, too: nobody knows here what the node's agent will serve.
 	AgentPlugins []string
 	// Replace allows to replace foreign programs of these names; they are kept beside.
 	Replace bool
@@ -81,7 +81,8 @@ func (c Config) open(ctx context.Context) (bin, conf *place, done func(), err er
 	if a, err := os.Stat(c.ConfDir); err == nil {
 		if b, err := os.Stat(c.BinDir); err == nil && os.SameFile(a, b) {
 			bin.close()
-			return nil, nil, nil, model.Faultf(model.CodeInvalidConf, "runtimes have one directory for plugins and another for configurations",
+			return nil, nil, nil, model.Faultf(model.CodeInvalidConf,
+				"runtimes have one directory for plugins and another for configurations",
 				"%s and %s are one directory", c.BinDir, c.ConfDir)
 		}
 	}
@@ -120,7 +121,8 @@ func (c Config) sources() (map[string]string, error) {
 	return found, nil
 }
 
-// programs puts the programs in place: weft-cni and, where something is a name of it, weft-plugin first, then its names.
+// programs puts the programs in place: weft-cni and, where something is a name of it, weft-plugin first, then its
+// names.
 func programs(ctx context.Context, c Config, bin *place, sources map[string]string) ([]Change, error) {
 	names := slices.Sorted(slices.Values(c.Plugins))
 	if len(names) == 0 {
@@ -181,7 +183,9 @@ func agentPlugins(ctx context.Context, c Config, bin *place) ([]Change, error) {
 			return changes, trouble(err)
 		}
 		if who == foreign {
-			changes = append(changes, Change{bin.path(name), Kept, "another vendor's; take it away to have weft's, which needs an agent"})
+			changes = append(changes, Change{
+				bin.path(name), Kept, "another vendor's; take it away to have weft's, which needs an agent",
+			})
 			continue
 		}
 		done, err := bin.link(name, shimName)

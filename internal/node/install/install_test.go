@@ -62,7 +62,8 @@ func TestThereAndBack(t *testing.T) {
 			equal(t, "installed", with(before, x.more), look(t, c.BinDir))
 			again := install(t, c)
 			if want := strings.Repeat("unchanged\n", strings.Count(again, "\n")); strings.NewReplacer(
-				" weft-plugin", "", " weft-cni", "", " loopback", "", " bridge", "", " host-local", "", " ptp", "").Replace(again) != want {
+				" weft-plugin", "", " weft-cni", "", " loopback", "", " bridge", "", " host-local", "", " ptp",
+				"").Replace(again) != want {
 				t.Errorf("a second time:\n%s", again)
 			}
 			equal(t, "a second time", with(before, x.more), look(t, c.BinDir))
@@ -103,7 +104,8 @@ func TestForeignIsRefused(t *testing.T) {
 		}
 	}
 	put(t, filepath.Join(c.BinDir, "loopback"), "theirs")
-	if said := install(t, c); !strings.Contains(said, "kept loopback another vendor's\n") || strings.Contains(said, "weft-plugin") {
+	if said := install(t, c); !strings.Contains(said, "kept loopback another vendor's\n") ||
+		strings.Contains(said, "weft-plugin") {
 		t.Errorf("foreign loopback:\n%s", said)
 	}
 	if err := os.Mkdir(filepath.Join(c.BinDir, "ptp"), 0o755); err != nil {
@@ -126,7 +128,8 @@ func TestVendorComesBack(t *testing.T) {
 	}
 	put(t, bridge, "newer")
 	said := remove(t, c)
-	if !strings.Contains(said, "kept bridge.weft-original somebody has put another bridge in its place since\n") || strings.Contains(said, "d bridge\n") {
+	if !strings.Contains(said, "kept bridge.weft-original somebody has put another bridge in its place since\n") ||
+		strings.Contains(said, "d bridge\n") {
 		t.Errorf("taken back:\n%s", said)
 	}
 	if b, err := os.ReadFile(bridge); err != nil || string(b) != "newer" {

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/cni"
 )
 
-// Multus asks for the form that Multus' own installation has: one plugin in 00-multus.conf, in front of the first network
-// of another vendor. Its fields are Multus' keys, with Multus' defaults where they are empty.
+// Multus asks for the form that Multus' own installation has: one plugin in 00-multus.conf, in front of the first
+// network of another vendor. Its fields are Multus' keys, with Multus' defaults where they are empty.
 type Multus struct {
 	NamespaceIsolation     bool
 	GlobalNamespaces       []string
@@ -22,8 +22,8 @@ type Multus struct {
 	NetworkDir             string
 }
 
-// multusConf is a single plugin's configuration: that is what tools expect under the name 00-multus.conf. A runtime makes a
-// list of one of it.
+// multusConf is a single plugin's configuration: that is what tools expect under the name 00-multus.conf. A runtime
+// makes a list of one of it.
 type multusConf struct {
 	CNIVersion         string            `json:"cniVersion"`
 	Name               string            `json:"name"`
@@ -51,7 +51,8 @@ func isMultus(typ string) bool { return typ == "multus" || typ == "multus-shim" 
 func (m *Multus) before(l agentList) multusConf {
 	p := l.Plugins[0]
 	return multusConf{
-		CNIVersion: l.CNIVersion, Name: l.Name, Type: cni.ShimType, Mark: l.Mark, Socket: p.Socket, Capabilities: p.Capabilities,
+		CNIVersion: l.CNIVersion, Name: l.Name, Type: cni.ShimType, Mark: l.Mark, Socket: p.Socket,
+		Capabilities:       p.Capabilities,
 		NamespaceIsolation: m.NamespaceIsolation, GlobalNamespaces: strings.Join(m.GlobalNamespaces, ","),
 		SystemNamespaces: m.SystemNamespaces, MultusNamespace: m.MultusNamespace, DefaultNetworks: m.DefaultNetworks,
 		Readiness: m.ReadinessIndicatorFile, NetworkDir: m.NetworkDir, Delegates: p.Delegates,

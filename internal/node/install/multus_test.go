@@ -67,14 +67,20 @@ const wantMultus = `{
 
 func multusDirs(t *testing.T) Config {
 	t.Helper()
-	return Config{BinDir: "/none", ConfDir: t.TempDir(), Multus: &Multus{NamespaceIsolation: true, GlobalNamespaces: []string{"default", "nets"}}}
+	return Config{
+		BinDir: "/none", ConfDir: t.TempDir(), Multus: &Multus{
+			NamespaceIsolation: true, GlobalNamespaces: []string{"default", "nets"},
+		},
+	}
 }
 
 // TestMultusForm: the first other configuration is the delegate, the union of capabilities is declared.
 func TestMultusForm(t *testing.T) {
 	c := multusDirs(t)
 	thick := `{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus-shim"}`
-	files(t, c.ConfDir, map[string]string{"10-flannel.conflist": flannel, "20-b.conflist": list("b"), "05-multus.conf": thick})
+	files(t, c.ConfDir, map[string]string{
+		"10-flannel.conflist": flannel, "20-b.conflist": list("b"), "05-multus.conf": thick,
+	})
 	changes, err := configureIn(t, c)
 	if err != nil || says(c, changes) != "installed 00-multus.conf derived from 10-flannel.conflist\n" {
 		t.Fatalf("%s, %v", says(c, changes), err)
@@ -100,7 +106,8 @@ func TestMultusForm(t *testing.T) {
 	}
 }
 
-// TestMultusFollows: a change of the original is in the form soon, a reader never sees a part of it, and it goes with the original.
+// TestMultusFollows: a change of the original is in the form soon, a reader never sees a part of it, and it goes with
+// the original.
 func TestMultusFollows(t *testing.T) {
 	c := multusDirs(t)
 	source, form := filepath.Join(c.ConfDir, "10-flannel.conflist"), filepath.Join(c.ConfDir, "00-multus.conf")
@@ -141,7 +148,9 @@ func TestMultusFollows(t *testing.T) {
 // A 00-multus.conf that somebody else has written is not written over.
 func TestMultusForeign(t *testing.T) {
 	c := multusDirs(t)
-	files(t, c.ConfDir, map[string]string{"10-a.conflist": list("a"), "00-multus.conf": `{"cniVersion":"0.3.1","name":"m","type":"multus"}`})
+	files(t, c.ConfDir, map[string]string{
+		"10-a.conflist": list("a"), "00-multus.conf": `{"cniVersion":"0.3.1","name":"m","type":"multus"}`,
+	})
 	want := "configuration " + c.ConfDir + "/00-multus.conf: not weft's, nothing was changed"
 	if _, err := configureIn(t, c); err == nil || fault(t, err).Msg != want {
 		t.Errorf("%v", err)
@@ -155,7 +164,11 @@ func TestCluster(t *testing.T) {
 	if _, err := configureIn(t, Config{ConfDir: c.ConfDir, Multus: &Multus{}}); err != nil {
 		t.Fatal(err)
 	}
-	own := Own{Name: "weft", Node: "n1", MTU: 1400, CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:1::/64")}}
+	own := Own{
+		Name: "weft", Node: "n1", MTU: 1400, CIDRs: []netip.Prefix{
+			netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:1::/64"),
+		},
+	}
 	for _, want := range []string{
 		"installed 00-weft.conflist\nremoved 00-multus.conf was derived from 10-a.conflist\n",
 		"unchanged 00-weft.conflist\n",
@@ -173,7 +186,10 @@ func TestCluster(t *testing.T) {
 	if err != nil || parsed.Name != "weft" || parsed.CNIVersion != "1.1.0" {
 		t.Errorf("%+v, %v", parsed, err)
 	}
-	for _, part := range []string{`"mtu": 1400`, `"subnet": "10.244.1.0/24"`, `"subnet": "fd00:1::/64"`, `"type": "calico"`, `"derivedFrom": "the prefixes of node n1"`} {
+	for _, part := range []string{
+		`"mtu": 1400`, `"subnet": "10.244.1.0/24"`, `"subnet": "fd00:1::/64"`, `"type": "calico"`,
+		`"derivedFrom": "the prefixes of node n1"`,
+	} {
 		if !strings.Contains(string(b), part) {
 			t.Errorf("%s is not in\n%s", part, b)
 		}
@@ -185,7 +201,8 @@ func TestCluster(t *testing.T) {
 		t.Errorf("%s, %v", says(c, changes), err)
 	}
 	files(t, c.ConfDir, map[string]string{clusterName: `{}`})
-	if _, err := Cluster(t.Context(), c, own); err == nil || fault(t, err).Msg != "configuration "+c.ConfDir+"/00-weft.conflist: not weft's, nothing was changed" {
+	if _, err := Cluster(t.Context(), c, own); err == nil ||
+		fault(t, err).Msg != "configuration "+c.ConfDir+"/00-weft.conflist: not weft's, nothing was changed" {
 		t.Errorf("%v", err)
 	}
 }
@@ -197,15 +214,40 @@ func TestOwn(t *testing.T) {
 		own  Own
 		text string
 	}{
-		"routed":        {Own{CIDRs: prefixes, MTU: 1400}, `{"ipam":{"ranges":[[{"subnet":"10.244.1.0/24"}],[{"subnet":"fd00:1::/64"}]],"type":"host-local"},"mtu":1400,"policy":{"type":"k8s"},"type":"calico"}`},
-		"usual MTU":     {Own{CIDRs: prefixes[:1]}, `{"ipam":{"ranges":[[{"subnet":"10.244.1.0/24"}]],"type":"host-local"},"mtu":1500,"policy":{"type":"k8s"},"type":"calico"}`},
-		"permissions":   {Own{Pools: []int{4}, Permit: []string{"floatingIPs", "allowedSourcePrefixes"}}, `{"feature_control":{"floating_ips":true,"source_prefixes":true},"ipam":{"assign_ipv4":"true","assign_ipv6":"false","type":"calico-ipam"},"mtu":1500,"policy":{"type":"k8s"},"type":"calico"}`},
-		"pools":         {Own{Pools: []int{4, 6}}, `{"ipam":{"assign_ipv4":"true","assign_ipv6":"true","type":"calico-ipam"},"mtu":1500,"policy":{"type":"k8s"},"type":"calico"}`},
-		"pools of IPv6": {Own{CIDRs: prefixes, Pools: []int{6}}, `{"ipam":{"assign_ipv4":"false","assign_ipv6":"true","type":"calico-ipam"},"mtu":1500,"policy":{"type":"k8s"},"type":"calico"}`},
-		"bridge": {Own{CIDRs: prefixes[:1], Bridge: true}, `{"bridge":"weft0","hairpinMode":true,"ipam":{"ranges":[[{"subnet":"10.244.1.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}],"type":"host-local"},` +
-			`"isGateway":true,"type":"bridge"}`},
-		"trusted": {Own{CIDRs: prefixes[:1], Bridge: true, Unguarded: true}, `{"bridge":"weft0","guard":false,"hairpinMode":true,"ipam":{"ranges":[[{"subnet":"10.244.1.0/24"}]],` +
-			`"routes":[{"dst":"0.0.0.0/0"}],"type":"host-local"},"isGateway":true,"type":"bridge"}`},
+		"routed": {
+			Own{
+				CIDRs: prefixes, MTU: 1400,
+			},
+			`{"ipam":{"ranges":[[{"subnet":"10.244.1.0/24"}],[{"subnet":"fd00:1::/64"}]],"type":"host-local"},"mtu":1400,"policy":{"type":"k8s"},"type":"calico"}`,
+		},
+		"usual MTU": {
+			Own{
+				CIDRs: prefixes[:1],
+			},
+			`{"ipam":{"ranges":[[{"subnet":"10.244.1.0/24"}]],"type":"host-local"},"mtu":1500,"policy":{"type":"k8s"},"type":"calico"}`,
+		},
+		"permissions": {
+			Own{Pools: []int{4}, Permit: []string{"floatingIPs", "allowedSourcePrefixes"}},
+			`{"feature_control":{"floating_ips":true,"source_prefixes":true},"ipam":{"assign_ipv4":"true","assign_ipv6":"false","type":"calico-ipam"},"mtu":1500,"policy":{"type":"k8s"},"type":"calico"}`,
+		},
+		"pools": {
+			Own{
+				Pools: []int{4, 6},
+			},
+			`{"ipam":{"assign_ipv4":"true","assign_ipv6":"true","type":"calico-ipam"},"mtu":1500,"policy":{"type":"k8s"},"type":"calico"}`,
+		},
+		"pools of IPv6": {
+			Own{
+				CIDRs: prefixes, Pools: []int{6},
+			},
+			`{"ipam":{"assign_ipv4":"false","assign_ipv6":"true","type":"calico-ipam"},"mtu":1500,"policy":{"type":"k8s"},"type":"calico"}`,
+		},
+		"bridge": {Own{CIDRs: prefixes[:1], Bridge: true},
+			`{"bridge":"weft0","hairpinMode":true,"ipam":{"ranges":[[{"subnet":"10.244.1.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}],"type":"host-local"},` +
+				`"isGateway":true,"type":"bridge"}`},
+		"trusted": {Own{CIDRs: prefixes[:1], Bridge: true, Unguarded: true},
+			`{"bridge":"weft0","guard":false,"hairpinMode":true,"ipam":{"ranges":[[{"subnet":"10.244.1.0/24"}]],` +
+				`"routes":[{"dst":"0.0.0.0/0"}],"type":"host-local"},"isGateway":true,"type":"bridge"}`},
 	} {
 		if got, err := want.own.Plugin(); err != nil || string(got) != want.text {
 			t.Errorf("%s: %v\n got %s\nwant %s", name, err, got, want.text)

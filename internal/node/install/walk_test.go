@@ -14,8 +14,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestWalk: in any order of installing, taking back, and vendors who put their own over everything, what the vendors put
-// there last is there in the end, and nothing of weft's.
+// TestWalk: in any order of installing, taking back, and vendors who put their own over everything, what the vendors
+// put there last is there in the end, and nothing of weft's.
 func TestWalk(t *testing.T) {
 	if err := flag.Set("rapid.checks", "10"); err != nil { // each step writes programs to the disk
 		t.Fatal(err)

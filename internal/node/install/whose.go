@@ -38,7 +38,8 @@ func whose(path string) (owner, error) {
 		return foreign, err
 	}
 	if info.Mode()&fs.ModeSymlink != 0 {
-		if target, err := os.Readlink(path); err == nil && (filepath.Base(target) == pluginName || filepath.Base(target) == shimName) {
+		if target, err := os.Readlink(path); err == nil &&
+			(filepath.Base(target) == pluginName || filepath.Base(target) == shimName) {
 			return weft, nil
 		}
 	}

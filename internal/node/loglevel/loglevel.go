@@ -17,7 +17,9 @@ const period = 10 * time.Second
 
 // Follow sets the log's level when it changes in the configuration file, until ctx ends. A level that was set at run
 // time by other means stays until the file says something new.
-func Follow(ctx context.Context, path string, level *slog.LevelVar, log *slog.Logger, after func(time.Duration) <-chan time.Time) error {
+func Follow(
+	ctx context.Context, path string, level *slog.LevelVar, log *slog.Logger, after func(time.Duration) <-chan time.Time,
+) error {
 	last := level.Level()
 	trouble := ""
 	for {

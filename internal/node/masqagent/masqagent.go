@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package masqagent follows the configuration file of ip-masq-agent, which lists the destinations that see pods' own addresses.
+// Package masqagent follows the configuration file of ip-masq-agent, which lists the destinations that see pods' own
+// addresses.
 package masqagent
 
 import (
@@ -17,8 +18,8 @@ import (
 	"github.com/weft-net/weft/internal/flannel"
 )
 
-// Follow returns a function that reads the file and returns the destinations that are not masqueraded, and when to read it again.
-// While the file cannot be read, what it said last counts. Without a path it returns nil.
+// Follow returns a function that reads the file and returns the destinations that are not masqueraded, and when to read
+// it again. While the file cannot be read, what it said last counts. Without a path it returns nil.
 func Follow(path string, log *slog.Logger) func() ([]netip.Prefix, time.Duration) {
 	if path == "" {
 		return nil

@@ -25,7 +25,10 @@ func TestMasqAgent(t *testing.T) {
 		wait time.Duration
 	}{
 		{"", "[169.254.0.0/16 fe80::/10]", time.Minute},
-		{"nonMasqueradeCIDRs:\n- 10.0.0.0/8\n- fd00::/8\nmasqLinkLocal: true\nresyncInterval: 5s\n", "[10.0.0.0/8 fd00::/8 fe80::/10]", 5 * time.Second},
+		{
+			"nonMasqueradeCIDRs:\n- 10.0.0.0/8\n- fd00::/8\nmasqLinkLocal: true\nresyncInterval: 5s\n",
+			"[10.0.0.0/8 fd00::/8 fe80::/10]", 5 * time.Second,
+		},
 		{"nonMasqueradeCIDRs: 10.0.0.0", "[10.0.0.0/8 fd00::/8 fe80::/10]", 5 * time.Second},
 		{`{"nonMasqueradeCIDRs": [], "masqLinkLocalIPv6": true}`, "[169.254.0.0/16]", time.Minute},
 		{"# nothing\n", "[169.254.0.0/16 fe80::/10]", time.Minute},

@@ -33,7 +33,9 @@ func (n Node) nodes() []model.Node {
 // Self is the node's own object; false before it is known.
 func (n Node) Self() (model.Node, bool) {
 	nodes := n.nodes()
-	i, found := slices.BinarySearchFunc(nodes, n.Name, func(o model.Node, name string) int { return strings.Compare(o.Name, name) })
+	i, found := slices.BinarySearchFunc(nodes, n.Name, func(o model.Node, name string) int {
+		return strings.Compare(o.Name, name)
+	})
 	if !found {
 		return model.Node{}, false
 	}

@@ -12,7 +12,8 @@ import (
 // TestRank: the nodes of a cluster have ranks that differ, whichever of them asks; a node finds its own object.
 func TestRank(t *testing.T) {
 	c := &model.Cluster{Nodes: []model.Node{
-		{Name: "a", Labels: map[string]string{"n": "a"}}, {Name: "b", Labels: map[string]string{"n": "b"}}, {Name: "c", Labels: map[string]string{"n": "c"}},
+		{Name: "a", Labels: map[string]string{"n": "a"}}, {Name: "b", Labels: map[string]string{"n": "b"}},
+		{Name: "c", Labels: map[string]string{"n": "c"}},
 	}}
 	var ranks []int
 	for _, o := range c.Nodes {
@@ -33,7 +34,9 @@ func TestRank(t *testing.T) {
 
 // TestUnknown: before the cluster is known, nothing is.
 func TestUnknown(t *testing.T) {
-	for name, n := range map[string]Node{"no datastore": {Name: "a"}, "no snapshot": {Name: "a", Cluster: func() *model.Cluster { return nil }}} {
+	for name, n := range map[string]Node{
+		"no datastore": {Name: "a"}, "no snapshot": {Name: "a", Cluster: func() *model.Cluster { return nil }},
+	} {
 		if _, known := n.Self(); known || n.All() != nil || n.Rank() != 0 || n.PodCIDRs() != nil {
 			t.Errorf("%s: the node knows of the cluster", name)
 		}

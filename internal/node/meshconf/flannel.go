@@ -31,7 +31,8 @@ func (s *Settings) ReadNetConf() error {
 	path := s.cfg.Flannel.NetConf
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return model.Faultf(model.CodeIO, "mount the ConfigMap kube-flannel-cfg there, or name another file", "flannel.netConf: %w", err)
+		return model.Faultf(model.CodeIO, "mount the ConfigMap kube-flannel-cfg there, or name another file",
+			"flannel.netConf: %w", err)
 	}
 	conf, doubts, err := flannel.ParseNetConf(text)
 	var f *model.Fault
@@ -64,7 +65,10 @@ func (s *Settings) flannelMesh() mesh.Config {
 	cfg := mesh.Config{Backend: b.Type, Networks: s.netConf.Networks(), Blackhole: n.Blackhole}
 	switch b.Type {
 	case "vxlan":
-		cfg.Vxlan = mesh.Vxlan{VNI: uint32(b.VNI), Port: uint16(b.Port), GBP: b.GBP, Learning: b.Learning, DirectRouting: b.DirectRouting, MTU: b.MTU}
+		cfg.Vxlan = mesh.Vxlan{
+			VNI: uint32(b.VNI), Port: uint16(b.Port), GBP: b.GBP, Learning: b.Learning,
+			DirectRouting: b.DirectRouting, MTU: b.MTU,
+		}
 	case "udp":
 		cfg.UDP.Port = uint16(b.Port)
 	case "ipip":

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package meshconf is the mesh's configuration on this node: what the parts network and flannel of the agent's configuration, and
-// flannel's net-conf.json in mode flannel, mean for the planner of the mesh, and what the node publishes of itself.
+// Package meshconf is the mesh's configuration on this node: what the parts network and flannel of the agent's
+// configuration, and flannel's net-conf.json in mode flannel, mean for the planner of the mesh, and what the node
+// publishes of itself.
 package meshconf
 
 import (
@@ -84,15 +85,18 @@ func (s *Settings) Mesh() mesh.Config {
 func (s *Settings) clusterMesh() mesh.Config {
 	n := s.cfg.Network
 	cfg := mesh.Config{
-		Backend: n.Encapsulation, Blackhole: n.Blackhole, Brought: n.PodAddresses, Pools: n.FromPools(), Beside: n.Mode == config.ModeCluster && n.Design != config.DesignBridge,
+		Backend: n.Encapsulation, Blackhole: n.Blackhole, Brought: n.PodAddresses, Pools: n.FromPools(),
+		Beside: n.Mode == config.ModeCluster && n.Design != config.DesignBridge,
 		Vxlan: mesh.Vxlan{
 			VNI: uint32(n.VNI), Port: uint16(n.VxlanPort), GBP: n.VxlanGBP, Learning: n.VxlanLearning,
 			DirectRouting: n.DirectRouting, MTU: n.UnderlayMTU,
 		},
 		UDP: mesh.UDP{Port: uint16(n.UDPPort)}, IPIP: mesh.IPIP{DirectRouting: n.DirectRouting},
 		Wireguard: mesh.Wireguard{
-			ListenPort: uint16(n.WireguardPort), ListenPortV6: uint16(n.WireguardPortV6), MTU: n.UnderlayMTU, Mode: n.WireguardMode,
-			KeyFile: n.WireguardKeyFile, PSKFile: n.WireguardPSKFile, PersistentKeepaliveInterval: int(time.Duration(n.WireguardKeepalive) / time.Second),
+			ListenPort: uint16(n.WireguardPort), ListenPortV6: uint16(n.WireguardPortV6), MTU: n.UnderlayMTU,
+			Mode:    n.WireguardMode,
+			KeyFile: n.WireguardKeyFile, PSKFile: n.WireguardPSKFile,
+			PersistentKeepaliveInterval: int(time.Duration(n.WireguardKeepalive) / time.Second),
 		},
 	}
 	if len(s.cfg.Backends) > 0 {
@@ -117,7 +121,8 @@ func (s *Settings) Publishes() bool {
 	mode := s.cfg.Network.Mode
 	if !s.cfg.Kubernetes {
 		// In a directory nothing is told that everybody could say by himself.
-		return s.cfg.Directory && s.cfg.Flannel.Publish && mode != config.ModeMultus && s.cfg.Network.Encapsulation == "wireguard"
+		return s.cfg.Directory && s.cfg.Flannel.Publish && mode != config.ModeMultus &&
+			s.cfg.Network.Encapsulation == "wireguard"
 	}
 	return s.cfg.Flannel.Publish && (mode == config.ModeCluster || mode == config.ModeFlannel)
 }

@@ -29,7 +29,9 @@ func TestVtepOfEachMode(t *testing.T) {
 		for _, publish := range []bool{true, false} {
 			c := config.Default()
 			c.Network.Mode, c.Network.Encapsulation, c.Flannel.Publish = mode, "vxlan", publish
-			s := New(Config{Network: c.Network, Flannel: c.Flannel, Directory: true, Random: strings.NewReader("0123456789abcdef")})
+			s := New(Config{
+				Network: c.Network, Flannel: c.Flannel, Directory: true, Random: strings.NewReader("0123456789abcdef"),
+			})
 			want := publish && mode != config.ModeMultus
 			if got := s.Mesh(); (got.VtepSeed != "") != want || want && !got.VtepAlone || s.PublishesVtep() != want {
 				t.Errorf("mode %s, publish %t: seed %q, alone %t", mode, publish, got.VtepSeed, got.VtepAlone)

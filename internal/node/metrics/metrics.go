@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics is what an agent tells Prometheus, and the small web server that tells it: /metrics, /healthz, /readyz
-// and /loglevel. docs/kubernetes.md has the table of the metrics; a test compares it.
+// Package metrics is what an agent tells Prometheus, and the small web server that tells it: /metrics, /healthz,
+// /readyz and /loglevel. docs/kubernetes.md has the table of the metrics; a test compares it.
 //
 // Everything is counted where it happens by a method here; nothing is computed until somebody asks.
 package metrics
@@ -33,13 +33,15 @@ func New(version string) *Metrics {
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"verb", "code"}),
 		repairs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weft_repairs_total", Help: "Things of weft's that others had changed in the kernel and that were brought back, by kind.",
+			Name: "weft_repairs_total",
+			Help: "Things of weft's that others had changed in the kernel and that were brought back, by kind.",
 		}, []string{"kind"}),
 		leaks: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weft_leaks_total", Help: "Attachments found without a sandbox and taken away, by network.",
 		}, []string{"network"}),
 		gcs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weft_gc_runs_total", Help: "Comparisons with the runtime's list of sandboxes, by outcome: done, refused (the list cannot be trusted), failed.",
+			Name: "weft_gc_runs_total",
+			Help: "Comparisons with the runtime's list of sandboxes, by outcome: done, refused (the list cannot be trusted), failed.",
 		}, []string{"outcome"}),
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{

@@ -20,7 +20,9 @@ import (
 
 func newServer(t *testing.T, ready func() error) *Server {
 	t.Helper()
-	return &Server{Metrics: New("v1"), Ready: ready, Level: new(slog.LevelVar), Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	return &Server{
+		Metrics: New("v1"), Ready: ready, Level: new(slog.LevelVar), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	}
 }
 
 func ask(t *testing.T, s *Server, method, path, body, from string) (int, string) {
@@ -37,7 +39,9 @@ func TestMetrics(t *testing.T) {
 	s.Metrics.Call("ADD", 0, 3*time.Millisecond)
 	s.Metrics.Call("ADD", 11, time.Second)
 	s.Metrics.Call("../evil\"", 4, 0)
-	s.Metrics.Repaired([]string{"route 10.0.0.0/8 via x", "no addr 1.2.3.4/32 dev x", "nft table inet weft: chain x", "iptables -N X", "namespace"})
+	s.Metrics.Repaired([]string{
+		"route 10.0.0.0/8 via x", "no addr 1.2.3.4/32 dev x", "nft table inet weft: chain x", "iptables -N X", "namespace",
+	})
 	s.Metrics.Leak("pods", 2)
 	s.Metrics.Leak("pods", 0)
 	s.Metrics.GC("done")
@@ -45,11 +49,13 @@ func TestMetrics(t *testing.T) {
 	s.Metrics.Gauges("weft_pool_blocks", "x", "pool", func() map[string]float64 { return map[string]float64{"p": 3} })
 	code, text := ask(t, s, "GET", "/metrics", "", "192.0.2.1:1")
 	for _, want := range []string{
-		`weft_cni_call_seconds_count{code="0",verb="ADD"} 1`, `weft_cni_call_seconds_bucket{code="0",verb="ADD",le="0.005"} 1`,
+		`weft_cni_call_seconds_count{code="0",verb="ADD"} 1`,
+		`weft_cni_call_seconds_bucket{code="0",verb="ADD",le="0.005"} 1`,
 		`weft_cni_call_seconds_count{code="11",verb="ADD"} 1`, `weft_cni_call_seconds_count{code="4",verb="other"} 1`,
 		`weft_repairs_total{kind="route"} 1`, `weft_repairs_total{kind="addr"} 1`, `weft_repairs_total{kind="nft"} 1`,
 		`weft_repairs_total{kind="iptables"} 1`, `weft_repairs_total{kind="other"} 1`,
-		`weft_leaks_total{network="pods"} 2`, `weft_gc_runs_total{outcome="done"} 1`, "weft_attachments 7", `weft_pool_blocks{pool="p"} 3`, `weft_build_info{version="v1"} 1`,
+		`weft_leaks_total{network="pods"} 2`, `weft_gc_runs_total{outcome="done"} 1`, "weft_attachments 7",
+		`weft_pool_blocks{pool="p"} 3`, `weft_build_info{version="v1"} 1`,
 		"process_resident_memory_bytes", "go_goroutines",
 	} {
 		if !strings.Contains(text, want) {
@@ -145,7 +151,10 @@ func TestLogLevel(t *testing.T) {
 		{"PUT", "WARN", "[::1]:1", 200, "WARN\n", slog.LevelWarn},
 		{"PUT", "ERROR", "192.0.2.1:1", 403, "/loglevel is for the node itself alone\n", slog.LevelWarn},
 		{"PUT", "loud", "127.0.0.1:1", 400, "level \"loud\" is not one of DEBUG, INFO, WARN, ERROR\n", slog.LevelWarn},
-		{"PUT", strings.Repeat("x", 100), "127.0.0.1:1", 400, "level \"xxxxxxxxxxxxxxxx\" is not one of DEBUG, INFO, WARN, ERROR\n", slog.LevelWarn},
+		{
+			"PUT", strings.Repeat("x", 100), "127.0.0.1:1", 400,
+			"level \"xxxxxxxxxxxxxxxx\" is not one of DEBUG, INFO, WARN, ERROR\n", slog.LevelWarn,
+		},
 	} {
 		code, text := ask(t, s, c.method, "/loglevel", c.body, c.from)
 		if code != c.code || text != c.says || s.Level.Level() != c.level {

@@ -49,7 +49,8 @@ type Server struct {
 func Listen(address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, model.Faultf(model.CodeIO, "choose another metrics.address, or end who has it", "metrics address %q: %w", address, err)
+		return nil, model.Faultf(model.CodeIO, "choose another metrics.address, or end who has it", "metrics address %q: %w",
+			address, err)
 	}
 	return l, nil
 }

@@ -17,15 +17,18 @@ func AskMachines(ctx context.Context, socket string) ([]Attachment, error) {
 	return all, err
 }
 
-// SayHere tells an agent that a machine runs on its node, in the pod; an empty pod is the only one that the machine has there.
+// SayHere tells an agent that a machine runs on its node, in the pod; an empty pod is the only one that the machine has
+// there.
 func SayHere(ctx context.Context, socket, namespace, name, pod string) error {
 	var done struct{}
-	return ask(ctx, socket, http.MethodPost, "here", url.Values{"namespace": {namespace}, "name": {name}, "pod": {pod}}, &done)
+	return ask(ctx, socket, http.MethodPost, "here", url.Values{"namespace": {namespace}, "name": {name}, "pod": {pod}},
+		&done)
 }
 
 func ask(ctx context.Context, socket, method, what string, query url.Values, into any) error {
 	return adminapi.Request{
 		Socket: socket, Method: method, Path: Prefix + "/" + what, Query: query,
-		Server: "agent that follows machines", Hint: "start the agent, number pods from pools (network.pools), or give its --state-dir",
+		Server: "agent that follows machines",
+		Hint:   "start the agent, number pods from pools (network.pools), or give its --state-dir",
 	}.Do(ctx, into)
 }

@@ -29,13 +29,15 @@ const (
 	mostUnpacked    = 8 << 20
 )
 
-// connections are those of a machine, as the node tracks them and as its pod does, which translates the addresses of some.
+// connections are those of a machine, as the node tracks them and as its pod does, which translates the addresses of
+// some.
 type connections struct {
 	Host []state.Tracked `json:"host,omitempty"`
 	Pod  []state.Tracked `json:"pod,omitempty"`
 }
 
-// copied is what of a machine's connections went to another node, and when; and which word of another node was heard last.
+// copied is what of a machine's connections went to another node, and when; and which word of another node was heard
+// last.
 type copied struct {
 	set     connections
 	at      time.Time
@@ -51,8 +53,8 @@ func (f *follower) collect(rec attach.Record) (connections, error) {
 	if out.Host, err = f.m.cfg.Host.Tracked(concerns); err != nil {
 		return out, err
 	}
-	// When the machine has gone, packets that answer what it said there still come here for a while. What is out of the window
-	// would not be translated, and the pod itself would refuse it.
+	// When the machine has gone, packets that answer what it said there still come here for a while. What is out of the
+	// window would not be translated, and the pod itself would refuse it.
 	err = inPod(rec, func(c *kernel.Conn) (err error) {
 		if out.Pod, err = c.Tracked(concerns); err == nil {
 			err = c.Loosen(out.Pod)
@@ -115,8 +117,8 @@ func unpack(b []byte) (connections, error) {
 	return connections{Host: said.Host, Pod: said.Pod}, nil
 }
 
-// bounded is a list of connections that is not read beyond what anybody hands over: each of them takes a hundred times the room that
-// an empty one has in the text.
+// bounded is a list of connections that is not read beyond what anybody hands over: each of them takes a hundred times
+// the room that an empty one has in the text.
 type bounded []state.Tracked
 
 // UnmarshalJSON reads one after the other.
@@ -140,11 +142,12 @@ func (b *bounded) UnmarshalJSON(text []byte) error {
 
 // same tells whether another set is the one that was handed over.
 func (c copied) same(o connections) bool {
-	return !c.at.IsZero() && slices.EqualFunc(c.set.Host, o.Host, state.Tracked.Same) && slices.EqualFunc(c.set.Pod, o.Pod, state.Tracked.Same)
+	return !c.at.IsZero() && slices.EqualFunc(c.set.Host, o.Host, state.Tracked.Same) &&
+		slices.EqualFunc(c.set.Pod, o.Pod, state.Tracked.Same)
 }
 
-// How connections are brought: while the machine is elsewhere they are soon forgotten again; when it comes, they are kept as long
-// as they were there; and behind it, those that are new are added.
+// How connections are brought: while the machine is elsewhere they are soon forgotten again; when it comes, they are
+// kept as long as they were there; and behind it, those that are new are added.
 type bringing int
 
 const (
@@ -182,9 +185,9 @@ func (f *follower) bring(when bringing) {
 	}
 }
 
-// here are the connections as this node is to track them. Of those that another node has translated only what goes on here: what
-// began at the machine keeps the translation of whom it spoke to, but cannot keep the other node's address; what leads to the
-// machine has been translated before it comes here.
+// here are the connections as this node is to track them. Of those that another node has translated only what goes on
+// here: what began at the machine keeps the translation of whom it spoke to, but cannot keep the other node's address;
+// what leads to the machine has been translated before it comes here.
 func (f *follower) here(c connections) connections {
 	var out connections
 	for _, t := range c.Host {
@@ -238,8 +241,8 @@ type tuple struct {
 	from, to netip.AddrPort
 }
 
-// tuples are those of the packets of the connections that come from the machine. A node that needs to track nothing knows only what
-// the pod has translated.
+// tuples are those of the packets of the connections that come from the machine. A node that needs to track nothing
+// knows only what the pod has translated.
 func (c connections) tuples() *map[tuple]bool {
 	out := map[tuple]bool{}
 	for _, t := range c.Host {

@@ -15,7 +15,9 @@ import (
 
 func udp(from, to, answers, back string) state.Tracked {
 	p := netip.MustParseAddrPort
-	return state.Tracked{Connection: state.Connection{Proto: 17, From: p(from), To: p(to), Answers: p(answers), Back: p(back)}, Timeout: 600}
+	return state.Tracked{
+		Connection: state.Connection{Proto: 17, From: p(from), To: p(to), Answers: p(answers), Back: p(back)}, Timeout: 600,
+	}
 }
 
 // Of what another node says, this one tracks what concerns the machine, as its packets look here.
@@ -29,15 +31,25 @@ func TestHere(t *testing.T) {
 		said state.Tracked
 		want string // empty: not tracked
 	}{
-		"to the machine":                {udp("10.2.0.9:4", "10.1.0.5:80", "10.1.0.5:80", "10.2.0.9:4"), "10.2.0.9:4 10.1.0.5:80 10.1.0.5:80 10.2.0.9:4"},
-		"from the machine to a service": {udp("10.1.0.5:4", "10.96.0.1:53", "10.2.0.9:5353", "10.1.0.5:4"), "10.1.0.5:4 10.96.0.1:53 10.2.0.9:5353 10.1.0.5:4"},
-		"out under the node's address":  {udp("10.1.0.5:4", "8.8.8.8:53", "8.8.8.8:53", "192.0.2.1:4"), ""},
-		"by a port of the node":         {udp("198.51.100.1:4", "192.0.2.1:30080", "10.1.0.5:80", "192.0.2.1:9"), "192.0.2.1:9 10.1.0.5:80 10.1.0.5:80 192.0.2.1:9"},
-		"another machine's":             {udp("10.2.0.9:4", "10.1.0.6:80", "10.1.0.6:80", "10.2.0.9:4"), ""},
-		"IPv6":                          {udp("[fd00::9]:4", "[fd00::5]:80", "[fd00::5]:80", "[fd00::9]:4"), "[fd00::9]:4 [fd00::5]:80 [fd00::5]:80 [fd00::9]:4"},
-		"of two families":               {udp("10.1.0.5:4", "[fd00::9]:53", "[fd00::9]:53", "10.1.0.5:4"), ""},
-		"without an end":                {broken, ""},
-		"of TCP without a state":        {tcp, ""},
+		"to the machine": {
+			udp("10.2.0.9:4", "10.1.0.5:80", "10.1.0.5:80", "10.2.0.9:4"), "10.2.0.9:4 10.1.0.5:80 10.1.0.5:80 10.2.0.9:4",
+		},
+		"from the machine to a service": {
+			udp("10.1.0.5:4", "10.96.0.1:53", "10.2.0.9:5353", "10.1.0.5:4"), "10.1.0.5:4 10.96.0.1:53 10.2.0.9:5353 10.1.0.5:4",
+		},
+		"out under the node's address": {udp("10.1.0.5:4", "8.8.8.8:53", "8.8.8.8:53", "192.0.2.1:4"), ""},
+		"by a port of the node": {
+			udp("198.51.100.1:4", "192.0.2.1:30080", "10.1.0.5:80", "192.0.2.1:9"),
+			"192.0.2.1:9 10.1.0.5:80 10.1.0.5:80 192.0.2.1:9",
+		},
+		"another machine's": {udp("10.2.0.9:4", "10.1.0.6:80", "10.1.0.6:80", "10.2.0.9:4"), ""},
+		"IPv6": {
+			udp("[fd00::9]:4", "[fd00::5]:80", "[fd00::5]:80", "[fd00::9]:4"),
+			"[fd00::9]:4 [fd00::5]:80 [fd00::5]:80 [fd00::9]:4",
+		},
+		"of two families":        {udp("10.1.0.5:4", "[fd00::9]:53", "[fd00::9]:53", "10.1.0.5:4"), ""},
+		"without an end":         {broken, ""},
+		"of TCP without a state": {tcp, ""},
 	} {
 		got := f.here(connections{Host: []state.Tracked{c.said}, Pod: []state.Tracked{c.said}})
 		text := ""
@@ -99,13 +111,14 @@ func TestKnows(t *testing.T) {
 		t.Error("known before anything is")
 	}
 	f.known.Store(set.tuples())
-	if !f.knows(says("10.1.0.5:80", "10.2.0.9:4")) || f.knows(says("10.1.0.5:81", "10.2.0.9:4")) || f.knows(watch.Speech{How: "ip"}) {
+	if !f.knows(says("10.1.0.5:80", "10.2.0.9:4")) || f.knows(says("10.1.0.5:81", "10.2.0.9:4")) ||
+		f.knows(watch.Speech{How: "ip"}) {
 		t.Error("known are others than those that were brought")
 	}
 }
 
-// Of a machine that its pod translates, the node may track nothing: what the pod tracks says that the machine is here as well, by its
-// packets as they leave the pod.
+// Of a machine that its pod translates, the node may track nothing: what the pod tracks says that the machine is here
+// as well, by its packets as they leave the pod.
 func TestKnowsTranslated(t *testing.T) {
 	f := &follower{}
 	f.known.Store(connections{Pod: []state.Tracked{

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// copyPeriod is how often connections are looked at, freshPeriod how often they are handed over though none is new: what is
-	// tracked elsewhere lasts copyTime without word.
+	// copyPeriod is how often connections are looked at, freshPeriod how often they are handed over though none is new:
+	// what is tracked elsewhere lasts copyTime without word.
 	copyPeriod, freshPeriod, copyTime = time.Second, 40 * time.Second, 120 * time.Second
 	// settleTime is how long the last connections are waited for after the switch.
 	settleTime = 5 * time.Second
@@ -44,8 +44,8 @@ type follower struct {
 	key    model.AttachmentKey
 	serial int64
 	vm     model.VMRef
-	// pod is the name of the pod, in the machine's namespace, that says that it is the machine's; empty where the caller of the
-	// plugin, which is root on the node, says so by CNI_ARGS.
+	// pod is the name of the pod, in the machine's namespace, that says that it is the machine's; empty where the caller
+	// of the plugin, which is root on the node, says so by CNI_ARGS.
 	pod   string
 	link  string // the node's end
 	mac   [6]byte
@@ -135,7 +135,8 @@ func (f *follower) stepBack(ctx context.Context) error {
 	return f.m.cfg.Attachments.Retire(ctx, f.key)
 }
 
-// last says what is to be said when the attachment is no more: that nobody is awaited, or that the machine has left for good.
+// last says what is to be said when the attachment is no more: that nobody is awaited, or that the machine has left for
+// good.
 func (f *follower) last(ctx context.Context, stood bool) {
 	ctx, cancel := context.WithTimeout(ctx, lastTime)
 	defer cancel()
@@ -180,7 +181,8 @@ func (f *follower) insist(ctx context.Context, what string, do func(context.Cont
 	}
 }
 
-// elsewhere is the node that the cluster says has one of the addresses, empty when it is this one. sure: this node knows it, too.
+// elsewhere is the node that the cluster says has one of the addresses, empty when it is this one. sure: this node
+// knows it, too.
 func (f *follower) elsewhere() (node string, sure bool) {
 	c := f.m.cfg.Cluster()
 	if c == nil {

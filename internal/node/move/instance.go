@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// lookPeriod is how often the instance of a machine that is awaited is looked at, lookMost how seldom where it cannot be read.
+	// lookPeriod is how often the instance of a machine that is awaited is looked at, lookMost how seldom where it cannot
+	// be read.
 	lookPeriod, lookMost = time.Second, 10 * time.Second
 )
 
@@ -32,8 +33,8 @@ type instance struct {
 	} `json:"status"`
 }
 
-// allows reports whether the pod may take the machine's addresses over: it is the target of the machine's migration, or the
-// source of one that has not come to its end or has failed.
+// allows reports whether the pod may take the machine's addresses over: it is the target of the machine's migration, or
+// the source of one that has not come to its end or has failed.
 func (i instance) allows(pod string) bool {
 	m := i.Status.Migration
 	if m == nil || pod == "" {
@@ -42,8 +43,8 @@ func (i instance) allows(pod string) bool {
 	return m.TargetPod == pod && !m.Failed || m.SourcePod == pod && (m.Failed || !m.Completed)
 }
 
-// on tells whether the machine runs on a node that awaits it. What is said there of another migration does not count: nodeName
-// changes some time after the machine has gone on from here.
+// on tells whether the machine runs on a node that awaits it. What is said there of another migration does not count:
+// nodeName changes some time after the machine has gone on from here.
 func (i instance) on(node string) bool {
 	m := i.Status.Migration
 	if m == nil || m.Target == "" {
@@ -55,13 +56,13 @@ func (i instance) on(node string) bool {
 	return i.Status.NodeName == node || m.Completed || m.Ready != ""
 }
 
-// word is what the cluster says of a machine that is awaited: whether the pod may take its addresses over, and whether it runs
-// here.
+// word is what the cluster says of a machine that is awaited: whether the pod may take its addresses over, and whether
+// it runs here.
 type word struct{ allowed, here bool }
 
-// look reads the machine's instance until ctx ends, and tells what it says when that is something else than before. A guest behind
-// masquerade may say nothing that anybody hears. What cannot be read changes nothing: a pod that was not allowed to take the
-// addresses over stays so.
+// look reads the machine's instance until ctx ends, and tells what it says when that is something else than before. A
+// guest behind masquerade may say nothing that anybody hears. What cannot be read changes nothing: a pod that was not
+// allowed to take the addresses over stays so.
 func (f *follower) look(ctx context.Context) <-chan word {
 	words := make(chan word)
 	go func() {
@@ -123,5 +124,6 @@ func (f *follower) unseen(ctx context.Context, err error) {
 	if errors.Is(err, store.ErrNotFound) {
 		level = slog.LevelInfo
 	}
-	f.m.cfg.Log.Log(ctx, level, "machine's status does not say where it runs; other signs count", "machine", f.vm.String(), "err", err)
+	f.m.cfg.Log.Log(ctx, level, "machine's status does not say where it runs; other signs count", "machine",
+		f.vm.String(), "err", err)
 }

@@ -32,8 +32,9 @@ func TestOn(t *testing.T) {
 		`{"nodeName": "n1", "migrationState": {"targetNode": "n2", "completed": true, "failed": true}}`:                                        false,
 		`{"nodeName": "n1", "migrationState": {"targetNode": "n2", "targetNodeDomainReadyTimestamp": "2026-11-21T23:00:00Z", "failed": true}}`: false,
 		`{"nodeName": "n1", "migrationState": {"targetNode": "n3", "completed": true}}`:                                                        false,
-		`{"nodeName": "n2", "migrationState": {"targetNode": "n3"}}`:                                                                           false, // it was here, and goes on
-		`{"nodeName": "n2", "migrationState": {"sourceNode": "n2", "targetNode": "n3", "completed": true}}`:                                    false,
+		// it was here, and goes on
+		`{"nodeName": "n2", "migrationState": {"targetNode": "n3"}}`:                                        false,
+		`{"nodeName": "n2", "migrationState": {"sourceNode": "n2", "targetNode": "n3", "completed": true}}`: false,
 	} {
 		var i instance
 		if err := json.Unmarshal([]byte(`{"status": `+status+`}`), &i); err != nil {
@@ -45,8 +46,8 @@ func TestOn(t *testing.T) {
 	}
 }
 
-// TestAllows: of a machine with an instance, the pod that the instance names as the target of its migration may take the addresses
-// over, or its source where the migration has not come to its end.
+// TestAllows: of a machine with an instance, the pod that the instance names as the target of its migration may take
+// the addresses over, or its source where the migration has not come to its end.
 func TestAllows(t *testing.T) {
 	for status, want := range map[string]bool{
 		`{}`:                 false,
@@ -73,8 +74,8 @@ func TestAllows(t *testing.T) {
 	}
 }
 
-// An instance is looked at once a second, more seldom where there is none, until it says that the machine is here; that it cannot be
-// read is said once.
+// An instance is looked at once a second, more seldom where there is none, until it says that the machine is here; that
+// it cannot be read is said once.
 func TestLook(t *testing.T) {
 	path := t.TempDir()
 	s, err := dir.Open(path)
@@ -82,7 +83,9 @@ func TestLook(t *testing.T) {
 		t.Fatal(err)
 	}
 	says := func(status string) {
-		text := fmt.Sprintf(`{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"namespace": "default", "name": "db"}, "status": %s}`, status)
+		text := fmt.Sprintf(
+			`{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"namespace": "default", "name": "db"}, "status": %s}`, status,
+		)
 		if err := os.WriteFile(filepath.Join(path, "new"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -223,8 +223,8 @@ func (m *Mover) tellOfDeparted(ctx context.Context, o store.Object) {
 	}
 }
 
-// Switch has a machine's attachments on this node that are of the pod switch, as if the machine had been heard. Without a pod's
-// name all of them must be of one container.
+// Switch has a machine's attachments on this node that are of the pod switch, as if the machine had been heard. Without
+// a pod's name all of them must be of one container.
 func (m *Mover) Switch(vm model.VMRef, pod string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -244,7 +244,8 @@ func (m *Mover) Switch(vm model.VMRef, pod string) error {
 		return model.Faultf(model.CodeUnknownContainer, "`weft vm moves` lists those that can be switched",
 			"machine %s/%s has no attachment on this node that can be switched", vm.Namespace, vm.Name)
 	case len(pods) > 1:
-		return model.Faultf(model.CodeInvalidConf, "name the machine's pod with --pod", "machine %s/%s has several pods on this node: %s",
+		return model.Faultf(model.CodeInvalidConf, "name the machine's pod with --pod",
+			"machine %s/%s has several pods on this node: %s",
 			vm.Namespace, vm.Name, strings.Join(pods, ", "))
 	}
 	for _, f := range these {

@@ -54,8 +54,11 @@ func routed(name, addr string) attach.Record {
 	own := 0
 	return attach.Record{
 		Version: attach.RecordVersion, Stage: attach.Done, Serial: 1,
-		Request: model.Request{Network: "pods", ContainerID: name, IfName: "eth0", Netns: "/nowhere", Args: [][2]string{{"WEFT_VM", "default/" + name}}},
-		Acts:    []attach.Act{{Kind: attach.ActApply, Fragment: &state.Fragment{Host: state.Space{Links: []state.Link{host}}}}},
+		Request: model.Request{
+			Network: "pods", ContainerID: name, IfName: "eth0", Netns: "/nowhere",
+			Args: [][2]string{{"WEFT_VM", "default/" + name}},
+		},
+		Acts: []attach.Act{{Kind: attach.ActApply, Fragment: &state.Fragment{Host: state.Space{Links: []state.Link{host}}}}},
 		Result: &model.Result{
 			Interfaces: []model.Interface{{Name: "eth0", Sandbox: "/nowhere"}},
 			IPs:        []model.IP{{Address: netip.PrefixFrom(ip, ip.BitLen()), Interface: &own}},
@@ -71,7 +74,8 @@ func (m *Mover) asks(t *testing.T, rec attach.Record, target string, left bool) 
 		f.move.Name = "at-" + target
 	}
 	o, err := store.AddressMoveObject(store.Object{}, model.AddressMove{
-		Namespace: f.move.Namespace, Name: f.move.Name, Machine: f.vm.Name, Addrs: f.addrs, Target: target, Source: "n1", Left: left,
+		Namespace: f.move.Namespace, Name: f.move.Name, Machine: f.vm.Name, Addrs: f.addrs, Target: target,
+		Source: "n1", Left: left,
 	})
 	if err == nil {
 		o, err = m.cfg.Objects.Create(t.Context(), store.AddressMoves(), o)
@@ -100,7 +104,8 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestMoveEnds: the move of a machine that is here by now goes, though the agent that switched was killed before it took it away.
+// TestMoveEnds: the move of a machine that is here by now goes, though the agent that switched was killed before it
+// took it away.
 func TestMoveEnds(t *testing.T) {
 	rec := routed("db", "10.1.0.5")
 	m := moverOf(t, rec)
@@ -112,8 +117,8 @@ func TestMoveEnds(t *testing.T) {
 	})
 }
 
-// TestLeft: who awaits a machine is told that it has left when its attachment here ends, whether it began to wait before that or
-// after it.
+// TestLeft: who awaits a machine is told that it has left when its attachment here ends, whether it began to wait
+// before that or after it.
 func TestLeft(t *testing.T) {
 	for name, early := range map[string]bool{"awaited before": true, "awaited later": false} {
 		t.Run(name, func(t *testing.T) {
@@ -136,7 +141,11 @@ func TestLeft(t *testing.T) {
 			m.Moved(rec.Key())
 			until(t, "the attachment is still followed", func() bool { return !follows() })
 			if !early {
-				until(t, "nobody remembers the machine", func() bool { m.mu.Lock(); defer m.mu.Unlock(); return len(m.departed) == 1 })
+				until(t, "nobody remembers the machine", func() bool {
+					m.mu.Lock()
+					defer m.mu.Unlock()
+					return len(m.departed) == 1
+				})
 				o = m.asks(t, rec, "n3", false)
 			}
 			until(t, "nobody says that the machine has left", func() bool {
@@ -151,7 +160,8 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// TestMeans: what of all that is heard says that a machine is here; of one that has left, only what cannot have been under way.
+// TestMeans: what of all that is heard says that a machine is here; of one that has left, only what cannot have been
+// under way.
 func TestMeans(t *testing.T) {
 	m := moverOf(t)
 	now := time.Unix(1000, 0)

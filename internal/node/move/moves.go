@@ -34,7 +34,8 @@ func (m *Mover) take(e store.Event) (stale []store.Object) {
 			m.moves[key] = now
 		}
 		about = func(f *follower) bool {
-			return f.move == key || was.allows(f) || now.allows(f) || slices.ContainsFunc(was.move.Addrs, f.own) || slices.ContainsFunc(now.move.Addrs, f.own)
+			return f.move == key || was.allows(f) || now.allows(f) || slices.ContainsFunc(was.move.Addrs, f.own) ||
+				slices.ContainsFunc(now.move.Addrs, f.own)
 		}
 	default:
 		return nil

@@ -12,8 +12,8 @@ import (
 // relayTime is how long after a switch other nodes may still send to where the machine was.
 const relayTime = time.Minute
 
-// Relay is an address of a machine that comes here, or has come a short while ago, and the node that it comes from, which passes on
-// what others still send there.
+// Relay is an address of a machine that comes here, or has come a short while ago, and the node that it comes from,
+// which passes on what others still send there.
 type Relay struct {
 	From string
 	To   netip.Addr

@@ -16,8 +16,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestRelays: the node that a machine comes from may pass on what is for it while it is awaited, and for a minute after it has come; and
-// nobody where the attachment goes.
+// TestRelays: the node that a machine comes from may pass on what is for it while it is awaited, and for a minute after
+// it has come; and nobody where the attachment goes.
 func TestRelays(t *testing.T) {
 	m := moverOf(t)
 	now, changes := time.Unix(1000, 0), atomic.Int32{}
@@ -64,8 +64,9 @@ func TestRelays(t *testing.T) {
 	want("the attachment is gone", "[]", 3)
 }
 
-// TestRelaysOutliveAgent: what an agent has accepted when it is killed, the next one accepts from its first moment on, and no longer
-// than a minute after the machine has come; what an orderly agent leaves is the same, and of an attachment that is gone nothing is left.
+// TestRelaysOutliveAgent: what an agent has accepted when it is killed, the next one accepts from its first moment on,
+// and no longer than a minute after the machine has come; what an orderly agent leaves is the same, and of an
+// attachment that is gone nothing is left.
 func TestRelaysOutliveAgent(t *testing.T) {
 	rec := routed("db", "10.8.0.1")
 	m := moverOf(t, rec)
@@ -133,7 +134,10 @@ func TestRelaysOutliveAgent(t *testing.T) {
 	back.mu.Lock()
 	back.end(rec.Key())
 	back.mu.Unlock()
-	until("the attachment is gone", func() bool { b, err := os.ReadFile(cfg.RelayFile); return err == nil && string(b) == "[]\n" })
+	until("the attachment is gone", func() bool {
+		b, err := os.ReadFile(cfg.RelayFile)
+		return err == nil && string(b) == "[]\n"
+	})
 	stop()
 	if err := os.WriteFile(cfg.RelayFile, []byte("[{"), 0o600); err != nil {
 		t.Fatal(err)

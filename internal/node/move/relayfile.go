@@ -14,9 +14,9 @@ import (
 	"github.com/weft-net/weft/internal/endpoint/attach"
 )
 
-// An agent that ends while a machine comes, or has just come, leaves its relays in a file for the next one: nodes that do not know of
-// the move yet go on sending to where the machine was. The status of the mesh has them too, but is written when there is time for it,
-// and does not say when they end.
+// An agent that ends while a machine comes, or has just come, leaves its relays in a file for the next one: nodes that
+// do not know of the move yet go on sending to where the machine was. The status of the mesh has them too, but is
+// written when there is time for it, and does not say when they end.
 
 // savedRelay is a relay of one attachment.
 type savedRelay struct {
@@ -28,7 +28,8 @@ type savedRelay struct {
 	Until time.Time `json:"until,omitzero"`
 }
 
-// relayed is the relay as it is now, nil when it is over. However clocks were set, it lasts no longer than one that begins.
+// relayed is the relay as it is now, nil when it is over. However clocks were set, it lasts no longer than one that
+// begins.
 func (s savedRelay) relayed(now time.Time) *relayed {
 	if s.Until.IsZero() {
 		return &relayed{from: s.From}
@@ -56,7 +57,8 @@ func (m *Mover) loadRelays() (out []savedRelay) {
 		err = json.Unmarshal(b, &out)
 	}
 	if err != nil {
-		m.cfg.Log.Warn("what other nodes pass on to machines that have just come is refused", "path", m.cfg.RelayFile, "err", err)
+		m.cfg.Log.Warn("what other nodes pass on to machines that have just come is refused",
+			"path", m.cfg.RelayFile, "err", err)
 		return nil
 	}
 	return out
@@ -93,6 +95,7 @@ func (m *Mover) saveRelays() {
 		err = atomicfile.Write(m.cfg.RelayFile, append(b, '\n'), 0o600, atomicfile.CrashSafe)
 	}
 	if err != nil {
-		m.cfg.Log.Warn("an agent that is started again would refuse what is passed on to machines that have just come", "path", m.cfg.RelayFile, "err", err)
+		m.cfg.Log.Warn("an agent that is started again would refuse what is passed on to machines that have just come",
+			"path", m.cfg.RelayFile, "err", err)
 	}
 }

@@ -53,8 +53,8 @@ func (m *Mover) Attachments() []Attachment {
 	return out
 }
 
-// Routes are what root may ask a Mover: GET /machines tells of those on this node, POST /here?namespace=…&name=…&pod=… says
-// that one runs here.
+// Routes are what root may ask a Mover: GET /machines tells of those on this node, POST /here?namespace=…&name=…&pod=…
+// says that one runs here.
 func (m *Mover) Routes() adminapi.Routes {
 	return adminapi.Routes{
 		"GET /machines": func(*http.Request) (any, error) { return m.Attachments(), nil },

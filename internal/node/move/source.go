@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// serve looks after the attachment of a machine that runs here: who awaits it elsewhere gets its connections, and when it has gone
-// there, the attachment retires.
+// serve looks after the attachment of a machine that runs here: who awaits it elsewhere gets its connections, and when
+// it has gone there, the attachment retires.
 func (f *follower) serve(ctx context.Context, rec attach.Record) {
 	var tick, look <-chan time.Time
 	relay := f.relayEnds()

@@ -13,7 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// await waits on behalf of an attachment that stands by until its machine is here; it ends when that is so, or with ctx.
+// await waits on behalf of an attachment that stands by until its machine is here; it ends when that is so, or with
+// ctx.
 func (f *follower) await(ctx context.Context, rec attach.Record) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -82,8 +83,8 @@ type waiting struct {
 	heard   string
 }
 
-// sign is what says that the machine is here, empty while nothing does or the pod may not take the addresses over. How is what
-// says so now. A sign that comes too early is kept: the permission may be on its way.
+// sign is what says that the machine is here, empty while nothing does or the pod may not take the addresses over. How
+// is what says so now. A sign that comes too early is kept: the permission may be on its way.
 func (w *waiting) sign(f *follower, how string) string {
 	if w.allowed {
 		if how == "" {
@@ -93,15 +94,16 @@ func (w *waiting) sign(f *follower, how string) string {
 	}
 	if how != "" && w.heard == "" {
 		w.heard = how
-		f.m.cfg.Log.Warn("pod says that a running machine is here, and is not known to be the target of its migration; its addresses stay where they are",
+		f.m.cfg.Log.Warn(
+			"pod says that a running machine is here, and is not known to be the target of its migration; its addresses stay where they are",
 			"machine", f.vm.String(), "pod", f.pod, "sign", how, "attachment", f.key.String())
 		token(f.reread)
 	}
 	return ""
 }
 
-// means tells what of all that is heard says that the machine runs here: an announcement, or a packet of a connection that was
-// brought along. Of a machine that has been here, any packet does: nobody else has its addresses.
+// means tells what of all that is heard says that the machine runs here: an announcement, or a packet of a connection
+// that was brought along. Of a machine that has been here, any packet does: nobody else has its addresses.
 func (f *follower) means(left int64) func(watch.Speech) bool {
 	back := left != 0
 	return func(s watch.Speech) bool {
@@ -128,7 +130,9 @@ func (f *follower) deserted() bool {
 // ask makes the move.
 func (f *follower) ask(ctx context.Context) error {
 	kind := store.AddressMoves()
-	want := model.AddressMove{Namespace: f.move.Namespace, Name: f.move.Name, Machine: f.vm.Name, Addrs: f.addrs, Target: f.m.cfg.Node}
+	want := model.AddressMove{
+		Namespace: f.move.Namespace, Name: f.move.Name, Machine: f.vm.Name, Addrs: f.addrs, Target: f.m.cfg.Node,
+	}
 	o, err := store.AddressMoveObject(store.Object{}, want)
 	if err == nil {
 		_, err = f.m.cfg.Objects.Create(ctx, kind, o)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netfiles writes the files from which plugins of other vendors learn what pods of this node get: flannel's subnet.env and
-// the MTU file of Calico's daemon. A file is written in one step, and when it changes.
+// Package netfiles writes the files from which plugins of other vendors learn what pods of this node get: flannel's
+// subnet.env and the MTU file of Calico's daemon. A file is written in one step, and when it changes.
 package netfiles
 
 import (

@@ -15,11 +15,12 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestFiles: each file has the form that its readers know, is written in one step (a reader that has the old one open reads all of
-// it), and is left alone while it says the same: readers watch it.
+// TestFiles: each file has the form that its readers know, is written in one step (a reader that has the old one open
+// reads all of it), and is left alone while it says the same: readers watch it.
 func TestFiles(t *testing.T) {
 	env := flannel.SubnetEnv{
-		Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Subnet: netip.MustParsePrefix("10.42.3.1/24"), MTU: 1450, IPMasq: true,
+		Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Subnet: netip.MustParsePrefix("10.42.3.1/24"),
+		MTU: 1450, IPMasq: true,
 	}
 	const subnet = "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.3.1/24\n"
 	for name, c := range map[string]struct {
@@ -32,7 +33,8 @@ func TestFiles(t *testing.T) {
 			next := env
 			next.MTU = mtu
 			return WriteSubnet(path, next, log)
-		}, subnet + "FLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n", subnet + "FLANNEL_MTU=1400\nFLANNEL_IPMASQ=true\n", "flannel.subnetFile: "},
+		}, subnet + "FLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n", subnet +
+			"FLANNEL_MTU=1400\nFLANNEL_IPMASQ=true\n", "flannel.subnetFile: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := slog.New(slog.NewTextHandler(t.Output(), nil))

@@ -20,9 +20,10 @@ const compareEvery = 10 * time.Minute
 // Audit compares periodically what this node has given with its ledger and its kernel, until ctx ends.
 func (n *Node) Audit(ctx context.Context) error {
 	var findings atomic.Int64
-	n.cfg.Metrics.Gauge("weft_node_findings", "What the last comparison of this node's blocks, ledger and kernel found.", func() float64 {
-		return float64(findings.Load())
-	})
+	n.cfg.Metrics.Gauge("weft_node_findings", "What the last comparison of this node's blocks, ledger and kernel found.",
+		func() float64 {
+			return float64(findings.Load())
+		})
 	for {
 		select {
 		case <-ctx.Done():
@@ -44,8 +45,8 @@ func (n *Node) Audit(ctx context.Context) error {
 // Pooled reports whether pools concern this node.
 func (n *Node) Pooled() bool { return n.cfg.Network.FromPools() || n.cfg.Engine.Used() }
 
-// ServesCluster reports whether weft gives the addresses of the cluster's network. Over another vendor's it does not, and that one's
-// pools are none of its business.
+// ServesCluster reports whether weft gives the addresses of the cluster's network. Over another vendor's it does not,
+// and that one's pools are none of its business.
 func (n *Node) ServesCluster() bool { return n.cfg.Network.FromPools() || n.cfg.Engine.ServesCluster() }
 
 // compare counts what does not agree between this node's memory, its ledger and its kernel.

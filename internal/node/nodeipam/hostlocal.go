@@ -23,7 +23,8 @@ func (n *Node) Allocations() (any, error) {
 	return g, err
 }
 
-// filed is what host-local's directories of the networks hold that this agent has attached, or whose configuration it has written.
+// filed is what host-local's directories of the networks hold that this agent has attached, or whose configuration it
+// has written.
 func (n *Node) filed() ([]audit.Filed, error) {
 	local := hostlocal.New(hostlocal.Config{DataDir: n.cfg.AddressDir})
 	asks := []ipam.Ask{}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeipam is the addresses of this node beside what allocates them: what the ledger says of them when the agent starts,
-// which networks will need some, whether blocks, ledger and kernel agree, and a list of them for operators.
+// Package nodeipam is the addresses of this node beside what allocates them: what the ledger says of them when the
+// agent starts, which networks will need some, whether blocks, ledger and kernel agree, and a list of them for
+// operators.
 package nodeipam
 
 import (
@@ -93,7 +94,8 @@ func Restore(e *blocks.Engine, l Records, boot string) error {
 	var asks []ipam.Ask
 	for _, rec := range records {
 		for _, act := range rec.Acts {
-			if act.Kind != attach.ActIPAM || len(act.IPs) == 0 || rec.Boot != boot || rec.Standby || act.Plugin >= len(rec.Network.Plugins) {
+			if act.Kind != attach.ActIPAM || len(act.IPs) == 0 || rec.Boot != boot || rec.Standby ||
+				act.Plugin >= len(rec.Network.Plugins) {
 				continue
 			}
 			var held []netip.Addr

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package overlay runs the mesh on this node: it hands the reconciler what belongs to this node alone (tunnel addresses, routed
-// and marked pods, relays of machines that migrate), keeps the topology that is in force, and says which MTU pods get.
+// Package overlay runs the mesh on this node: it hands the reconciler what belongs to this node alone (tunnel
+// addresses, routed and marked pods, relays of machines that migrate), keeps the topology that is in force, and says
+// which MTU pods get.
 package overlay
 
 import (
@@ -31,8 +32,8 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// mtuLimit is how long an ADD waits for the MTU that fits into the mesh; clearPeriod is the pause after routes that could not be
-// removed.
+// mtuLimit is how long an ADD waits for the MTU that fits into the mesh; clearPeriod is the pause after routes that
+// could not be removed.
 const mtuLimit, clearPeriod = 5 * time.Second, 30 * time.Second
 
 // Records are the attachments that are recorded on this node.
@@ -49,11 +50,12 @@ type Config struct {
 	Network  config.Network
 	Settings *meshconf.Settings
 	Records  Records
-	// Marked are the pods whose packets to the outside of the cluster bear a code point, Own the node's addresses at its tunnels'
-	// ends.
+	// Marked are the pods whose packets to the outside of the cluster bear a code point, Own the node's addresses at its
+	// tunnels' ends.
 	Marked func() []attach.Marked
 	Own    func() []netip.Addr
-	// Relays, which may be nil, are the machines that come from other nodes; Passed, which may be nil, is called after each pass.
+	// Relays, which may be nil, are the machines that come from other nodes; Passed, which may be nil, is called after
+	// each pass.
 	Relays   func() []mesh.Relay
 	Passed   func()
 	Repaired func([]string)
@@ -94,7 +96,8 @@ func (o *Overlay) Status() (reconcile.Status, error) {
 		s = r.Status()
 	}
 	if s.Self == "" {
-		return s, model.Faultf(model.CodeNotAvailable, "try again in a moment", "the mesh has not been compared with the kernel yet")
+		return s, model.Faultf(model.CodeNotAvailable, "try again in a moment",
+			"the mesh has not been compared with the kernel yet")
 	}
 	return s, nil
 }
@@ -107,7 +110,9 @@ func (o *Overlay) Run(ctx context.Context) error {
 	cfg := o.passes()
 	cfg.Own, cfg.Routed, cfg.OwnNews = o.cfg.Own, o.routedPods, o.changed
 	cfg.Marked, cfg.Relays = o.markedPods, o.cfg.Relays
-	tunnels := tunnel.New(tunnel.Config{Env: o.cfg.Env, Random: rand.Reader, Log: o.cfg.Log, Now: o.cfg.Now, After: o.cfg.After})
+	tunnels := tunnel.New(tunnel.Config{
+		Env: o.cfg.Env, Random: rand.Reader, Log: o.cfg.Log, Now: o.cfg.Now, After: o.cfg.After,
+	})
 	defer tunnels.Close()
 	cfg.Runner = tunnels
 	if o.cfg.Network.Mode == config.ModeMultus {
@@ -152,8 +157,8 @@ func (o *Overlay) PodMTU(ctx context.Context) (int, error) {
 	return t.PodMTU(), err
 }
 
-// MTU is the MTU of the pods' interfaces where their configuration leaves it open: the configured one, else what fits into the
-// mesh; 0 is any.
+// MTU is the MTU of the pods' interfaces where their configuration leaves it open: the configured one, else what fits
+// into the mesh; 0 is any.
 func (o *Overlay) MTU() int {
 	if mtu := o.cfg.Network.MTU; mtu != 0 || o.cfg.Network.Mode == config.ModeMultus {
 		return mtu
@@ -191,8 +196,8 @@ func (o *Overlay) clear(ctx context.Context, cfg reconcile.Config) error {
 	}
 }
 
-// passed notes what is in force, for those who tell other nodes of it. While the node's own address is lost, what was said
-// stays said.
+// passed notes what is in force, for those who tell other nodes of it. While the node's own address is lost, what was
+// said stays said.
 func (o *Overlay) passed(s reconcile.Status) {
 	t := s.Topology
 	if len(t.Lost) > 0 {
@@ -234,8 +239,8 @@ func (o *Overlay) CheckMarked() {
 	}
 }
 
-// routedPods are the IPv6 addresses of pods without a bridge, as long as there is a bridge of pods that were there before
-// the design was changed.
+// routedPods are the IPv6 addresses of pods without a bridge, as long as there is a bridge of pods that were there
+// before the design was changed.
 func (o *Overlay) routedPods() []netip.Addr {
 	t := o.topology.Load()
 	if t == nil || !slices.Contains(t.Bridged, 6) {

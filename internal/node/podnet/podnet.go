@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podnet is weft's own pod network on this node: which configuration the runtime gets, by the agent's configuration and
-// the cluster's facts, and why there is none yet.
+// Package podnet is weft's own pod network on this node: which configuration the runtime gets, by the agent's
+// configuration and the cluster's facts, and why there is none yet.
 package podnet
 
 import (
@@ -64,7 +64,8 @@ func (n *Network) PodCIDRs() []netip.Prefix {
 	return n.cfg.Node.PodCIDRs()
 }
 
-// Fit reports whether this node's own network can take new pods, as STATUS asks: nil where it is another vendor's, or none.
+// Fit reports whether this node's own network can take new pods, as STATUS asks: nil where it is another vendor's, or
+// none.
 func (n *Network) Fit() error {
 	if n.cfg.Network.Mode != config.ModeCluster || n.cfg.Cluster == nil || n.unknown() {
 		return nil
@@ -76,7 +77,10 @@ func (n *Network) Fit() error {
 // Own is the node's own network.
 func (n *Network) Own() (install.Own, error) {
 	c := n.cfg.Network
-	own := install.Own{Name: c.Name, Node: n.cfg.Node.Name, MTU: c.MTU, CIDRs: c.PodCIDRs, Bridge: c.Design == config.DesignBridge, Unguarded: !c.SourceGuard, Permit: c.Permit}
+	own := install.Own{
+		Name: c.Name, Node: n.cfg.Node.Name, MTU: c.MTU, CIDRs: c.PodCIDRs, Bridge: c.Design == config.DesignBridge,
+		Unguarded: !c.SourceGuard, Permit: c.Permit,
+	}
 	if n.FromPools() {
 		if n.unknown() {
 			return own, unknownCluster()
@@ -98,10 +102,12 @@ func (n *Network) Own() (install.Own, error) {
 }
 
 func unknownCluster() error {
-	return model.Faultf(model.CodeNotAvailable, "look at the API server, and at the agent's way to it", "nothing is known of the cluster yet")
+	return model.Faultf(model.CodeNotAvailable, "look at the API server, and at the agent's way to it",
+		"nothing is known of the cluster yet")
 }
 
-// awaited reports whether one of the configuration's pools is about to be made: pods that come before would lack a family.
+// awaited reports whether one of the configuration's pools is about to be made: pods that come before would lack a
+// family.
 func (n *Network) awaited() bool {
 	return slices.ContainsFunc(n.cfg.Network.Pools, func(p config.Pool) bool {
 		there, inTheWay := controller.FindPool(n.cfg.Cluster().Pools, p.Model())

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/node/membership"
 )
 
-// TestOwn: the prefixes of the configuration go before those of the cluster; without either, or before the cluster is known, there
-// is no network, and the error says why.
+// TestOwn: the prefixes of the configuration go before those of the cluster; without either, or before the cluster is
+// known, there is no network, and the error says why.
 func TestOwn(t *testing.T) {
 	configured, assigned := netip.MustParsePrefix("10.9.0.0/24"), netip.MustParsePrefix("10.1.0.0/24")
 	known := &model.Cluster{Nodes: []model.Node{{Name: "n1", PodCIDRs: []netip.Prefix{assigned}}}}
@@ -26,7 +26,10 @@ func TestOwn(t *testing.T) {
 		want      string
 		err       error
 	}{
-		{name: "configured", cidrs: []netip.Prefix{configured}, cluster: func() *model.Cluster { return known }, want: "[10.9.0.0/24]"},
+		{
+			name: "configured", cidrs: []netip.Prefix{configured}, cluster: func() *model.Cluster { return known },
+			want: "[10.9.0.0/24]",
+		},
 		{name: "assigned", cluster: func() *model.Cluster { return known }, want: "[10.1.0.0/24]"},
 		{name: "no cluster", err: ErrNoPrefix},
 		{name: "not assigned", cluster: func() *model.Cluster { return &model.Cluster{} }, err: ErrNoPrefix},
@@ -44,7 +47,10 @@ func TestOwn(t *testing.T) {
 		}
 	}
 	unknown := func() *model.Cluster { return nil }
-	n := New(Config{Network: config.Network{Mode: config.ModeCluster}, Node: membership.Node{Name: "n1", Cluster: unknown}, Cluster: unknown})
+	n := New(Config{
+		Network: config.Network{Mode: config.ModeCluster}, Node: membership.Node{Name: "n1", Cluster: unknown},
+		Cluster: unknown,
+	})
 	if _, err := n.Own(); err == nil || errors.Is(err, ErrNoPrefix) {
 		t.Errorf("before the cluster is known: %v", err)
 	}

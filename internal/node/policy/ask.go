@@ -22,8 +22,8 @@ func Ask(ctx context.Context, socket, what string, query url.Values, into any) e
 	return q.Do(ctx, into)
 }
 
-// AskVerdicts asks it which connections policies allow. It answers best about those to pods of its own node: only there is
-// known that the node itself always reaches them.
+// AskVerdicts asks it which connections policies allow. It answers best about those to pods of its own node: only there
+// is known that the node itself always reaches them.
 func AskVerdicts(ctx context.Context, socket string, queries []policy.Query) ([]bool, error) {
 	q := request(socket, http.MethodPost, "verdicts")
 	q.Body = queries
@@ -40,6 +40,7 @@ func AskVerdicts(ctx context.Context, socket string, queries []policy.Query) ([]
 func request(socket, method, what string) adminapi.Request {
 	return adminapi.Request{
 		Socket: socket, Method: method, Path: Prefix + "/" + what,
-		Server: "agent that obeys network policies", Hint: "start the agent, have it obey policies (policy.mode), or give its --state-dir",
+		Server: "agent that obeys network policies",
+		Hint:   "start the agent, have it obey policies (policy.mode), or give its --state-dir",
 	}
 }

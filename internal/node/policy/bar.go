@@ -9,9 +9,9 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// bar closes the ports of bridges whose guests policies select while the rules there cannot be written: what stands there does not
-// know of these policies, or is nothing at all. The links are down until the rules stand; an agent that starts finds those that one
-// before has taken down. It is the turn of who writes the node's tables.
+// bar closes the ports of bridges whose guests policies select while the rules there cannot be written: what stands
+// there does not know of these policies, or is nothing at all. The links are down until the rules stand; an agent that
+// starts finds those that one before has taken down. It is the turn of who writes the node's tables.
 func (e *Enforcer) bar(ctx context.Context) {
 	names, due := e.toBar()
 	if !due {

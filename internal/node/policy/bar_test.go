@@ -49,26 +49,35 @@ func within(ns *netns.NS, what func() error) error {
 	return ns.Do(what)
 }
 
-// TestMachinesClosed: where a policy selects a guest at a bridge's port, and cannot be written there, the port is closed, whatever the
-// guest was allowed before; nobody else's is. It stays so over a restart, and opens with its rules, or when nobody obeys policies any
-// more.
+// TestMachinesClosed: where a policy selects a guest at a bridge's port, and cannot be written there, the port is
+// closed, whatever the guest was allowed before; nobody else's is. It stays so over a restart, and opens with its
+// rules, or when nobody obeys policies any more.
 func TestMachinesClosed(t *testing.T) {
 	w := newWorld(t)
-	if out, err := nettest.Try(nil, "nft", "add table bridge probe { flags owner; }; add chain bridge probe c { type filter hook prerouting priority 1; }; delete table bridge probe"); err != nil {
+	if out, err := nettest.Try(
+		nil, "nft",
+		"add table bridge probe { flags owner; }; add chain bridge probe c { type filter hook prerouting priority 1; }; delete table bridge probe",
+	); err != nil {
 		nettest.Skip(t, "this kernel has no rules for bridges, or no owners of tables: "+out)
 	}
 	nettest.NeedBridgeNetfilter(t)
 	w.start()
-	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`), w.pod("shop/other", "app: other")
+	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`),
+		w.pod("shop/other", "app: other")
 	web1, friend1, _ := w.machine(web, 2), w.machine(friend, 3), w.machine(other, 4)
 	w.serve(web, 80)
 	w.serve(friend, 80)
-	w.eventually("the bridge carries packets", func() bool { return reaches(friend.ns, web1, 80) && reaches(other.ns, web1, 80) })
+	w.eventually("the bridge carries packets", func() bool {
+		return reaches(friend.ns, web1, 80) && reaches(other.ns, web1, 80)
+	})
 	leave := occupy(t, nil, "bridge weft-policy")
-	w.eventually("the table is another program's", func() bool { return strings.Contains(ruleset(), "table bridge weft-policy") })
+	w.eventually("the table is another program's", func() bool {
+		return strings.Contains(ruleset(), "table bridge weft-policy")
+	})
 	w.manifest("fast", onlyFastFriends)
 	closed := func() bool {
-		return strings.Contains(nettest.Run(t, nil, "ip", "-o", "link", "show", web1.HostLink), "state DOWN") && !reaches(friend.ns, web1, 80) && !reaches(other.ns, web1, 80)
+		return strings.Contains(nettest.Run(t, nil, "ip", "-o", "link", "show", web1.HostLink), "state DOWN") &&
+			!reaches(friend.ns, web1, 80) && !reaches(other.ns, web1, 80)
 	}
 	w.eventually("the guest's port is closed", closed)
 	if w.Stats().Barred != 1 || !strings.Contains(w.log.String(), "ports of bridges are closed") {
@@ -89,12 +98,16 @@ func TestMachinesClosed(t *testing.T) {
 	nettest.Run(t, nil, "ip", "link", "set", web1.HostLink, "up")
 	w.eventually("it is closed again when somebody opens it", closed)
 	leave()
-	w.eventually("it opens with its rules", func() bool { return reaches(friend.ns, web1, 80) && !reaches(other.ns, web1, 80) })
+	w.eventually("it opens with its rules", func() bool {
+		return reaches(friend.ns, web1, 80) && !reaches(other.ns, web1, 80)
+	})
 	w.eventually("nothing is closed", func() bool { return w.Stats().Barred == 0 })
 	w.remove("fast")
 	w.eventually("the table is gone", func() bool { return !strings.Contains(ruleset(), "table bridge weft-policy") })
 	occupy(t, nil, "bridge weft-policy")
-	w.eventually("the table is another program's again", func() bool { return strings.Contains(ruleset(), "table bridge weft-policy") })
+	w.eventually("the table is another program's again", func() bool {
+		return strings.Contains(ruleset(), "table bridge weft-policy")
+	})
 	w.manifest("fast", onlyFastFriends)
 	w.eventually("the port is closed again", closed)
 	w.halt()

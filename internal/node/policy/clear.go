@@ -15,8 +15,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Clear takes away what an Enforcer before has left, where policies are not obeyed any more: on the node, and in the pods
-// whose interfaces these are.
+// Clear takes away what an Enforcer before has left, where policies are not obeyed any more: on the node, and in the
+// pods whose interfaces these are.
 func Clear(ctx context.Context, host *kernel.Conn, all ...model.WorkloadEndpoint) error {
 	mine := []state.Table{{Family: policy.TableFamily, Name: policy.TableName}}
 	errs := []error{host.RemoveTables(ctx, append(bare(policy.Place{Ports: true}), mine...))}
@@ -31,9 +31,9 @@ func Clear(ctx context.Context, host *kernel.Conn, all ...model.WorkloadEndpoint
 	return errors.Join(errs...)
 }
 
-// clearStale takes away what an agent before has written into pods whose interfaces are judged at ports of bridges now, once the rules
-// there stand. A pod whose other interfaces are judged in it keeps its table, which is made right as any other. It is the turn of who
-// writes in pods: nobody writes a table meanwhile that would be taken for an old one.
+// clearStale takes away what an agent before has written into pods whose interfaces are judged at ports of bridges now,
+// once the rules there stand. A pod whose other interfaces are judged in it keeps its table, which is made right as any
+// other. It is the turn of who writes in pods: nobody writes a table meanwhile that would be taken for an old one.
 func (e *Enforcer) clearStale(ctx context.Context) {
 	for _, g := range e.toClear() {
 		err := inPod(g, func(at *kernel.Conn) error {
@@ -49,7 +49,10 @@ func (e *Enforcer) clearStale(ctx context.Context) {
 		}
 		e.mu.Unlock()
 		if err != nil && !logged {
-			e.log.Error("the table that an earlier agent left in a pod cannot be removed, and denies what it denied; it is tried again", "err", err)
+			e.log.Error(
+				"the table that an earlier agent left in a pod cannot be removed, and denies what it denied; it is tried again",
+				"err", err,
+			)
 		}
 	}
 }

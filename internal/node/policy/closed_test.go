@@ -29,7 +29,10 @@ spec: {podSelector: {}, policyTypes: [Ingress, Egress]}
 func flood(t *testing.T, from, to *pod) (arrived func() int, stop func()) {
 	t.Helper()
 	var in *net.UDPConn
-	if err := to.ns.Do(func() (err error) { in, err = net.ListenUDP("udp4", &net.UDPAddr{Port: 4000}); return err }); err != nil {
+	if err := to.ns.Do(func() (err error) {
+		in, err = net.ListenUDP("udp4", &net.UDPAddr{Port: 4000})
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	count := make(chan int, 1)
@@ -62,8 +65,8 @@ func flood(t *testing.T, from, to *pod) (arrived func() int, stop func()) {
 	return func() int { n := <-count; count <- n; return n }, func() { cancel(); <-done; _ = in.Close() }
 }
 
-// A pod that is selected is never open: not when its agent ends, starts, starts without a store, has a store that has not told
-// everything yet, nor after somebody flushed the rules and they were brought back.
+// A pod that is selected is never open: not when its agent ends, starts, starts without a store, has a store that has
+// not told everything yet, nor after somebody flushed the rules and they were brought back.
 func TestNeverOpen(t *testing.T) {
 	w := newWorld(t)
 	w.manifest("none", denyAll)

@@ -15,8 +15,8 @@ import (
 	"github.com/weft-net/weft/internal/plan/policy"
 )
 
-// counters are the packets that policies denied, added up over tables that come and go. They have a socket of their own: who
-// reads them does not wait for who writes the node's tables.
+// counters are the packets that policies denied, added up over tables that come and go. They have a socket of their
+// own: who reads them does not wait for who writes the node's tables.
 type counters struct {
 	mu   sync.Mutex
 	node *kernel.Conn // nil until it is needed
@@ -104,8 +104,8 @@ func (e *Enforcer) Denied() map[string]float64 {
 	return maps.Clone(e.counters.totals)
 }
 
-// countEach are the packets that policies denied, by where they are counted: on the node, at its bridges' ports, in pods. Unread
-// are the places that are being written just now. The counters' lock is held.
+// countEach are the packets that policies denied, by where they are counted: on the node, at its bridges' ports, in
+// pods. Unread are the places that are being written just now. The counters' lock is held.
 func (e *Enforcer) countEach(ctx context.Context) (each map[string][]kernel.Count, unread map[string]bool, err error) {
 	conn, err := e.counters.conn()
 	if err != nil {

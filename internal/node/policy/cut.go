@@ -18,8 +18,8 @@ import (
 const (
 	// cutPause gathers changes before connections are looked at: going through all of them is work.
 	cutPause = 200 * time.Millisecond
-	// scarTime is how long the end of a cut connection is remembered, so that the other side's next packet does not open it
-	// anew from there.
+	// scarTime is how long the end of a cut connection is remembered, so that the other side's next packet does not open
+	// it anew from there.
 	scarTime = 5 * time.Minute
 )
 
@@ -98,8 +98,8 @@ func (e *Enforcer) cut(ctx context.Context) {
 	}
 }
 
-// cutAt cuts connections in one namespace. Before one is forgotten, what its other side sends is dropped: that would look like
-// the beginning of a connection the other way.
+// cutAt cuts connections in one namespace. Before one is forgotten, what its other side sends is dropped: that would
+// look like the beginning of a connection the other way.
 func (e *Enforcer) cutAt(ctx context.Context, p policy.Place, at *kernel.Conn) error {
 	parties := e.parties(p)
 	if len(parties) == 0 {
@@ -128,7 +128,8 @@ func (e *Enforcer) cutAt(ctx context.Context, p policy.Place, at *kernel.Conn) e
 	for _, c := range denied {
 		e.log.Debug("connection is cut", "proto", c.Proto, "from", c.From.String(), "to", c.Answers.String())
 	}
-	e.log.Info("connections are cut that policies do not allow any more", "count", len(denied), "one", denied[0].From.String()+" > "+denied[0].Answers.String())
+	e.log.Info("connections are cut that policies do not allow any more", "count", len(denied),
+		"one", denied[0].From.String()+" > "+denied[0].Answers.String())
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.stats.Cut += uint64(len(denied))
@@ -164,7 +165,8 @@ func (e *Enforcer) denied(p policy.Place, tracked []kernel.Found) []kernel.Found
 	return slices.DeleteFunc(tracked, func(c kernel.Found) bool { return e.index.Allowed(p, flowOf(c.Connection)) })
 }
 
-// flowOf is a connection as policies see it: from who began it to who answers, after the translation of a service's address.
+// flowOf is a connection as policies see it: from who began it to who answers, after the translation of a service's
+// address.
 func flowOf(c state.Connection) policy.Flow {
 	f := policy.Flow{Src: c.From.Addr(), Dst: c.Answers.Addr(), SrcPort: c.From.Port(), DstPort: c.Answers.Port()}
 	switch c.Proto {

@@ -25,8 +25,8 @@ func echoes(c net.Conn) bool {
 	return err == nil
 }
 
-// A connection that a changed policy does not allow any more is cut; one that it allows goes on, and so do all of them where
-// that is wished.
+// A connection that a changed policy does not allow any more is cut; one that it allows goes on, and so do all of them
+// where that is wished.
 func TestEstablished(t *testing.T) {
 	t.Run("cut", func(t *testing.T) { established(t, false) })
 	t.Run("keep", func(t *testing.T) { established(t, true) })
@@ -35,7 +35,8 @@ func TestEstablished(t *testing.T) {
 func established(t *testing.T, keep bool) {
 	w := newWorld(t)
 	w.start(func(c *policy.Config) { c.Keep = keep })
-	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`), w.pod("shop/other", "app: other")
+	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`),
+		w.pod("shop/other", "app: other")
 	w.serve(web, 80)
 	// The kernel tracks connections once a rule asks for it.
 	w.manifest("tracked", strings.Replace(denyAll, "podSelector: {}", "podSelector: {matchLabels: {app: tracked}}", 1))
@@ -68,8 +69,8 @@ func established(t *testing.T, keep bool) {
 	w.eventually("the friend's connection is cut", func() bool { return !echoes(good) })
 }
 
-// The other side of a connection that was cut cannot open it anew by going on to send: that would look like the beginning of one
-// the other way, which policies allow.
+// The other side of a connection that was cut cannot open it anew by going on to send: that would look like the
+// beginning of one the other way, which policies allow.
 func TestCutStaysCut(t *testing.T) {
 	w := newWorld(t)
 	w.start()

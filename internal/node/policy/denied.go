@@ -50,8 +50,8 @@ func (e *Enforcer) listen(ctx context.Context) error {
 // mostTold is how many packets of a pod's namespace are logged in a second.
 const mostTold = 50
 
-// hear has packets that are denied in a pod's namespace be logged, too. Where it cannot be, it is tried again when the place is
-// looked at again. It is the turn of who writes in pods.
+// hear has packets that are denied in a pod's namespace be logged, too. Where it cannot be, it is tried again when the
+// place is looked at again. It is the turn of who writes in pods.
 func (e *Enforcer) hear(p policy.Place, at *place) {
 	if e.cfg.LogGroup == 0 {
 		return
@@ -102,8 +102,8 @@ func (e *Enforcer) isHeard(p policy.Place, at *place) bool {
 	return false
 }
 
-// calmly logs what is heard in a pod, but not faster than people read: who is root there can have rules of his own tell the group
-// anything, as often as he likes. What is too much waits, and is lost in the kernel.
+// calmly logs what is heard in a pod, but not faster than people read: who is root there can have rules of his own tell
+// the group anything, as often as he likes. What is too much waits, and is lost in the kernel.
 func (e *Enforcer) calmly(ctx context.Context, at policy.Place) func(nflog.Packet) {
 	since, told := e.cfg.Now(), 0
 	return func(p nflog.Packet) {
@@ -131,8 +131,8 @@ func (e *Enforcer) deniedPacket(p nflog.Packet, at policy.Place) {
 	e.log.Info("denied", "by", p.Prefix, "packet", p.String(), "from", from.String(), "to", to.String())
 }
 
-// networkOf is the network of the interface, of those that are judged at a place, that a packet came from or goes to; the
-// cluster's where it is not known. The lock is held.
+// networkOf is the network of the interface, of those that are judged at a place, that a packet came from or goes to;
+// the cluster's where it is not known. The lock is held.
 func (e *Enforcer) networkOf(p nflog.Packet, at policy.Place) (network string) {
 	for _, l := range e.local {
 		_, in := placeIn(l)

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/node/policy"
 )
 
-// What is denied in a pod's own namespace is logged like what is denied on the node, with the names of the pods of its network,
-// where logging is switched on; somebody else who listens there is no obstacle to the policy.
+// What is denied in a pod's own namespace is logged like what is denied on the node, with the names of the pods of its
+// network, where logging is switched on; somebody else who listens there is no obstacle to the policy.
 func TestDeniedInPods(t *testing.T) {
 	w := newWorld(t)
 	w.manifest("fast", onlyFastFriends)
@@ -31,7 +31,9 @@ func TestDeniedInPods(t *testing.T) {
 		nettest.Skip(t, "the kernel has no nflog: "+err.Error())
 	}
 	w.start(func(c *policy.Config) { c.LogGroup = 9119 })
-	w.eventually("it is said who is not heard", func() bool { return w.logged("denied packets of a pod are not logged", "pod=shop/web") })
+	w.eventually("it is said who is not heard", func() bool {
+		return w.logged("denied packets of a pod are not logged", "pod=shop/web")
+	})
 	if reaches(other.ns, web1, 80) {
 		t.Error("everybody is let in")
 	}
@@ -39,7 +41,8 @@ func TestDeniedInPods(t *testing.T) {
 	<-l.Done()
 	w.bridged(w.pod("shop/more", `friend: "yes"`), 5) // the place is looked at again
 	logged := func() bool {
-		return !reaches(other.ns, web1, 80) && w.logged(`by=in:MultiNetworkPolicy:shop/fast packet="tcp 10.8.0.4:`, `> 10.8.0.2:80" from=shop/other to=shop/web`)
+		return !reaches(other.ns, web1, 80) &&
+			w.logged(`by=in:MultiNetworkPolicy:shop/fast packet="tcp 10.8.0.4:`, `> 10.8.0.2:80" from=shop/other to=shop/web`)
 	}
 	w.eventually("a packet denied in the pod is logged", logged)
 	for _, p := range []*pod{web1, other1} {
@@ -59,7 +62,8 @@ func TestDeniedAtPorts(t *testing.T) {
 	w.machine(other, 4)
 	w.serve(web, 80)
 	w.eventually("a packet denied at the port is logged", func() bool {
-		return !reaches(other.ns, web1, 80) && w.logged(`by=in:MultiNetworkPolicy:shop/fast packet="tcp 10.8.0.4:`, `> 10.8.0.2:80" from=shop/other to=shop/web`)
+		return !reaches(other.ns, web1, 80) &&
+			w.logged(`by=in:MultiNetworkPolicy:shop/fast packet="tcp 10.8.0.4:`, `> 10.8.0.2:80" from=shop/other to=shop/web`)
 	})
 }
 

@@ -16,8 +16,8 @@ import (
 // errUnseen is of a device that some policy selects and that nothing can judge.
 var errUnseen = errors.New("a machine drives the device by itself")
 
-// cutDevice closes what a machine drives by itself while some policy selects it: its card gives it no link any more. Where there is no
-// such card, nobody can: that is said, and an ADD is refused. It is the turn of who writes in pods.
+// cutDevice closes what a machine drives by itself while some policy selects it: its card gives it no link any more.
+// Where there is no such card, nobody can: that is said, and an ADD is refused. It is the turn of who writes in pods.
 func (e *Enforcer) cutDevice(p policy.Place, selected bool) {
 	f, err := vf.Find(cmp.Or(e.cfg.Cards, vf.Devices), p.Device)
 	changed := false
@@ -42,9 +42,13 @@ func (e *Enforcer) cutDevice(p policy.Place, selected bool) {
 	log := e.log.With("pod", p.Pod.String(), "device", p.Device)
 	switch {
 	case err != nil && selected && !again:
-		log.Error("policies select a device that a machine drives by itself: they do not hold for it, and it cannot be closed", "err", err)
+		log.Error(
+			"policies select a device that a machine drives by itself: they do not hold for it, and it cannot be closed", "err",
+			err,
+		)
 	case changed && selected:
-		log.Error("a device is closed: policies select it, and a machine drives it by itself", "card", f.Card, "function", f.Number)
+		log.Error("a device is closed: policies select it, and a machine drives it by itself", "card", f.Card,
+			"function", f.Number)
 	case changed:
 		log.Info("a device is open again: no policy selects it", "card", f.Card, "function", f.Number)
 	}

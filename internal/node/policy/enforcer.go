@@ -60,8 +60,8 @@ type Enforcer struct {
 	news  chan struct{} // holds a token while there is something to publish
 	judge chan struct{} // holds a token while connections are to be looked at
 
-	// writes is the turn of who writes the node's tables, podWrites of who writes those in pods: in this order where both are.
-	// looking is the turn of who looks at the node's own addresses.
+	// writes is the turn of who writes the node's tables, podWrites of who writes those in pods: in this order where both
+	// are. looking is the turn of who looks at the node's own addresses.
 	writes, podWrites, looking turn
 	counters                   counters
 
@@ -80,17 +80,18 @@ type Enforcer struct {
 	published map[string][]model.EndpointKey
 	local     map[model.AttachmentKey]*local
 	places    map[policy.Place]*place
-	// stale are interfaces at ports in whose pods an earlier agent may have left a table; true where that it cannot be removed was logged.
+	// stale are interfaces at ports in whose pods an earlier agent may have left a table; true where that it cannot be
+	// removed was logged.
 	stale map[model.AttachmentKey]bool
-	// ported: something is judged at bridges' ports. blind: it was said that they do not show connections. bridges: what is at their
-	// ports is not known to be right.
+	// ported: something is judged at bridges' ports. blind: it was said that they do not show connections. bridges: what
+	// is at their ports is not known to be right.
 	ported, blind bool
 	bridges       error
 	unwritten     string // what was said of it
 	// unbarred: no port is known to be closed because of that.
 	unbarred bool
-	// right: the kernel holds what the index last said. doubts counts how often that was doubted, batch how often its changes were
-	// taken.
+	// right: the kernel holds what the index last said. doubts counts how often that was doubted, batch how often its
+	// changes were taken.
 	right         bool
 	doubts, batch uint64
 	// looked is when the node's own addresses were looked at.
@@ -134,11 +135,13 @@ type Stats struct {
 // New makes an Enforcer. Nothing is written before Run.
 func New(cfg Config) *Enforcer {
 	return &Enforcer{
-		cfg: cfg, log: cfg.Log.With("room", "policy"), due: make(chan struct{}, 1), peers: make(chan struct{}), news: make(chan struct{}, 1),
+		cfg: cfg, log: cfg.Log.With("room", "policy"), due: make(chan struct{}, 1), peers: make(chan struct{}),
+		news:  make(chan struct{}, 1),
 		judge: make(chan struct{}, 1), index: policy.New(policy.Config{Node: cfg.Node, LogGroup: int(cfg.LogGroup)}),
 		writes: newTurn(), podWrites: newTurn(), looking: newTurn(), counters: counters{totals: map[string]float64{}},
 		held: map[model.PolicyKey]*model.Policy{}, known: map[model.PolicyKey]known{}, about: map[string]int{},
-		pods: map[model.PodRef]identity{}, published: map[string][]model.EndpointKey{}, local: map[model.AttachmentKey]*local{},
+		pods: map[model.PodRef]identity{}, published: map[string][]model.EndpointKey{},
+		local:  map[model.AttachmentKey]*local{},
 		places: map[policy.Place]*place{}, stale: map[model.AttachmentKey]bool{}, waiters: map[chan struct{}]bool{},
 	}
 }

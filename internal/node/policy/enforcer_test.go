@@ -22,10 +22,13 @@ spec:
 func TestPolicyIsObeyed(t *testing.T) {
 	w := newWorld(t)
 	w.start()
-	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`), w.pod("shop/other", "app: other")
+	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`),
+		w.pod("shop/other", "app: other")
 	w.serve(web, 80)
 	w.serve(web, 81)
-	w.eventually("without a policy pods reach each other", func() bool { return reaches(friend.ns, web, 80) && reaches(other.ns, web, 80) })
+	w.eventually("without a policy pods reach each other", func() bool {
+		return reaches(friend.ns, web, 80) && reaches(other.ns, web, 80)
+	})
 	if out := ruleset(); strings.Contains(out, "weft-policy") {
 		t.Errorf("without a policy there is a table:\n%s", out)
 	}

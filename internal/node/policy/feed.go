@@ -34,8 +34,8 @@ func (e *Enforcer) followPeers(ctx context.Context) error {
 	return e.follow(ctx, e.meet, store.Pods(), store.Nodes(), store.NodeEndpoints())
 }
 
-// follow takes in what happens to objects. A store that cannot be read when this begins is asked again: until then no pod is let in
-// that a policy could be about.
+// follow takes in what happens to objects. A store that cannot be read when this begins is asked again: until then no
+// pod is let in that a policy could be about.
 func (e *Enforcer) follow(ctx context.Context, synced func(), kinds ...store.Kind) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

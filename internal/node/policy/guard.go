@@ -16,7 +16,8 @@ import (
 const (
 	startPatience = 3 * time.Second
 	podPatience   = 5 * time.Second
-	// nodePatience is how long the ADD of a pod that is judged in its own namespace, and a DEL, wait for who writes the node's tables.
+	// nodePatience is how long the ADD of a pod that is judged in its own namespace, and a DEL, wait for who writes the
+	// node's tables.
 	nodePatience = time.Second
 )
 
@@ -33,7 +34,8 @@ func (e *Enforcer) Admit(ctx context.Context, all ...model.WorkloadEndpoint) err
 	for _, g := range all {
 		known := func() bool { return e.ready() && (!e.concerned(g.Pod.Namespace) || e.knows(g.Pod)) }
 		if !e.await(ctx, podPatience, known) {
-			return model.Faultf(model.CodeTryAgain, "it is tried again; network policies could be about it, and go by its labels",
+			return model.Faultf(
+				model.CodeTryAgain, "it is tried again; network policies could be about it, and go by its labels",
 				"pod %s is not known yet", g.Pod)
 		}
 	}
@@ -72,7 +74,8 @@ func (e *Enforcer) Admit(ctx context.Context, all ...model.WorkloadEndpoint) err
 			e.writePods(ctx)
 		}
 		if err != nil {
-			return model.Faultf(model.CodeTryAgain, "it is tried again; look at the agent's log", "network policies cannot be written: %w", err)
+			return model.Faultf(model.CodeTryAgain, "it is tried again; look at the agent's log",
+				"network policies cannot be written: %w", err)
 		}
 	} else {
 		e.writeAhead(ctx, inPods)
@@ -94,16 +97,20 @@ func (e *Enforcer) admitted(all []model.WorkloadEndpoint) error {
 		at := e.places[p]
 		switch {
 		case l.Point() == model.PointPort && e.bridges != nil:
-			return model.Faultf(model.CodeTryAgain, "it is tried again; look at the agent's log", "network policies cannot be written for the node's bridges: %w", e.bridges)
+			return model.Faultf(model.CodeTryAgain, "it is tried again; look at the agent's log",
+				"network policies cannot be written for the node's bridges: %w", e.bridges)
 		case ok && at != nil && at.unseen != nil:
-			return model.Faultf(model.CodeTryAgain, "have no policy select the pod on this network, or have the machine use another binding there",
+			return model.Faultf(
+				model.CodeTryAgain, "have no policy select the pod on this network, or have the machine use another binding there",
 				"interface %s of pod %s: network policies select it (%s), and the machine drives its device %s by itself: nothing can judge what that sends and gets",
 				g.IfName, g.Pod, e.selecting(l.WorkloadEndpoint), g.Device)
 		case !ok || at == nil || at.broken == nil:
 		case g.Tap:
-			return model.Faultf(model.CodeTryAgain, untapped, "network policies cannot be written at the macvtap %s of pod %s: %w", g.IfName, g.Pod, at.broken)
+			return model.Faultf(model.CodeTryAgain, untapped,
+				"network policies cannot be written at the macvtap %s of pod %s: %w", g.IfName, g.Pod, at.broken)
 		default:
-			return model.Faultf(model.CodeTryAgain, "it is tried again; look at the agent's log", "network policies cannot be written in pod %s: %w", g.Pod, at.broken)
+			return model.Faultf(model.CodeTryAgain, "it is tried again; look at the agent's log",
+				"network policies cannot be written in pod %s: %w", g.Pod, at.broken)
 		}
 	}
 	return nil
@@ -139,8 +146,8 @@ func (e *Enforcer) Adopt(all ...model.WorkloadEndpoint) {
 	}
 }
 
-// Release gives up what Admit made. What cannot be written, or not soon, is written later: an interface that is gone needs
-// nothing.
+// Release gives up what Admit made. What cannot be written, or not soon, is written later: an interface that is gone
+// needs nothing.
 func (e *Enforcer) Release(ctx context.Context, key model.AttachmentKey) error {
 	l := e.drop(key)
 	if l == nil {
@@ -189,7 +196,8 @@ func (e *Enforcer) knows(ref model.PodRef) bool {
 	return ok && (ref.UID == "" || ref.UID == is.uid || ref.UID == is.hash)
 }
 
-// setEndpoint gives the index an endpoint that attach names, under the UID that its pod has in the API. The lock is held.
+// setEndpoint gives the index an endpoint that attach names, under the UID that its pod has in the API. The lock is
+// held.
 func (e *Enforcer) setEndpoint(l *local, is model.WorkloadEndpoint) {
 	was := l.WorkloadEndpoint
 	l.WorkloadEndpoint, l.pod = is, is.Pod

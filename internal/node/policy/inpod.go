@@ -14,11 +14,12 @@ import (
 // errMeddled is of a place whose table somebody else has touched.
 var errMeddled = errors.New("somebody else has changed the table")
 
-// meddlePause is between two looks at what others do in a pod: who is root there may do it without end, and each time a table is written.
+// meddlePause is between two looks at what others do in a pod: who is root there may do it without end, and each time a
+// table is written.
 const meddlePause = 250 * time.Millisecond
 
-// look has the table in a pod's namespace be put right as soon as somebody else touches it: who is root in the pod may. It is
-// the turn of who writes in pods.
+// look has the table in a pod's namespace be put right as soon as somebody else touches it: who is root in the pod may.
+// It is the turn of who writes in pods.
 func (e *Enforcer) look(p policy.Place, at *place) {
 	port, err := at.conn.Port()
 	if err != nil {

@@ -58,7 +58,9 @@ func icmp6(t *testing.T, ns *netns.NS, link string) int {
 // forge sends a message of a type with 900 bytes of payload that begin with words.
 func forge(t *testing.T, fd int, to string, kind byte, hops int, words string) {
 	t.Helper()
-	for option, value := range map[int]int{unix.IPV6_UNICAST_HOPS: hops, unix.IPV6_MULTICAST_HOPS: hops, unix.IPV6_MULTICAST_LOOP: 0} {
+	for option, value := range map[int]int{
+		unix.IPV6_UNICAST_HOPS: hops, unix.IPV6_MULTICAST_HOPS: hops, unix.IPV6_MULTICAST_LOOP: 0,
+	} {
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, option, value); err != nil {
 			t.Fatal(err)
 		}
@@ -113,8 +115,8 @@ func (w *world) reaches(from *netns.NS, to string) {
 	})
 }
 
-// TestNeighborDiscoveryIsNotRouted: a pod that is denied everything exchanges no messages of neighbor discovery's types with
-// pods of other links, other nodes and the outside, and its own neighbor discovery works.
+// TestNeighborDiscoveryIsNotRouted: a pod that is denied everything exchanges no messages of neighbor discovery's types
+// with pods of other links, other nodes and the outside, and its own neighbor discovery works.
 func TestNeighborDiscoveryIsNotRouted(t *testing.T) {
 	w := newWorld(t)
 	nettest.Run(t, nil, "sysctl", "-qw", "net.ipv6.conf.all.forwarding=1")
@@ -124,7 +126,9 @@ func TestNeighborDiscoveryIsNotRouted(t *testing.T) {
 	t.Cleanup(func() { _, _ = nettest.Try(nil, "ip", "link", "del", "uplink") })
 	nettest.IP(t, nil, "link set uplink up")
 	nettest.IP(t, nil, "addr add fd00:7::1/64 dev uplink nodad")
-	for _, line := range []string{"link set eth0 up", "addr add fd00:7::2/64 dev eth0 nodad", "route add default via fd00:7::1"} {
+	for _, line := range []string{
+		"link set eth0 up", "addr add fd00:7::2/64 dev eth0 nodad", "route add default via fd00:7::1",
+	} {
 		nettest.IP(t, out, line)
 	}
 	web, other := w.pod("shop/web", "app: web"), w.pod("shop/other", "app: other")
@@ -135,7 +139,8 @@ func TestNeighborDiscoveryIsNotRouted(t *testing.T) {
 		w.reaches(out, to)
 	}
 	w.reaches(web.ns, "fd00:9::3")
-	inWeb, inOther, outside, node := icmp6(t, web.ns, "eth0"), icmp6(t, other.ns, "eth0"), icmp6(t, out, "eth0"), icmp6(t, nil, web.link)
+	inWeb, inOther, outside, node := icmp6(t, web.ns, "eth0"), icmp6(t, other.ns, "eth0"), icmp6(t, out, "eth0"),
+		icmp6(t, nil, web.link)
 	kinds := []byte{133, 134, 135, 136, 137}
 	exchange := func() (sent, got []string) {
 		for _, kind := range kinds {
@@ -207,7 +212,8 @@ func TestNeighborDiscoveryInPods(t *testing.T) {
 		want  int
 	}{
 		{133, 254, "", 0}, {135, 254, "", 0}, {136, 64, "", 0}, {137, 254, "", 0}, {141, 254, "", 0}, {142, 64, "", 0},
-		{130, 64, "", 0}, {131, 255, "", 0}, {132, 1, "", 0}, {143, 64, "", 0}, {143, 1, "", 0}, {143, 64, "ff02::1", 0}, {138, 1, "ff02::1", 0},
+		{130, 64, "", 0}, {131, 255, "", 0}, {132, 1, "", 0}, {143, 64, "", 0}, {143, 1, "", 0}, {143, 64, "ff02::1", 0},
+		{138, 1, "ff02::1", 0},
 		{135, 255, "", 2}, {136, 255, "", 2}, {143, 1, "ff02::1", 2}, {131, 1, "ff02::1", 2},
 	} {
 		if n := exchange(c.kind, c.hops, c.group); n != c.want {

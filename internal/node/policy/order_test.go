@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/plan/policy"
 )
 
-// An interface that is judged elsewhere from now on is judged all the time: the node's tables stand before those in pods go, they
-// go before those that come.
+// An interface that is judged elsewhere from now on is judged all the time: the node's tables stand before those in
+// pods go, they go before those that come.
 func TestOrdered(t *testing.T) {
 	pod := func(name string) policy.Place { return policy.Place{Pod: model.PodRef{Namespace: "shop", Name: name}} }
 	in := []policy.Change{
@@ -24,7 +24,9 @@ func TestOrdered(t *testing.T) {
 			t.Errorf("as number %d %+v is written, and should be %+v", i, c, is)
 		}
 	}
-	away := []policy.Change{{Place: policy.Place{}, Gone: true}, {Place: pod("a"), Made: true}, {Place: pod("b"), Gone: true}}
+	away := []policy.Change{
+		{Place: policy.Place{}, Gone: true}, {Place: pod("a"), Made: true}, {Place: pod("b"), Gone: true},
+	}
 	got := ordered(slices.Clone(away))
 	if got[0].Place != (policy.Place{}) || got[1].Place != pod("b") || got[2].Place != pod("a") {
 		t.Errorf("what goes does not go before what comes: %+v", got)

@@ -22,18 +22,18 @@ import (
 // selfPause is how long what was seen of the node's own addresses counts.
 const selfPause = 100 * time.Millisecond
 
-// place is a pod's namespace that has a table, or should. The lock guards it; what is open there is opened and closed by whose
-// turn it is to write in pods.
+// place is a pod's namespace that has a table, or should. The lock guards it; what is open there is opened and closed
+// by whose turn it is to write in pods.
 type place struct {
 	open
 	id     uint64 // which namespace it is
 	broken error  // it is not known to be right
-	// elsewhere: the namespace is another one by now, and what is open is of the old one. meddled counts how often others have
-	// touched the table.
+	// elsewhere: the namespace is another one by now, and what is open is of the old one. meddled counts how often others
+	// have touched the table.
 	elsewhere bool
 	meddled   int
-	// change is to be written, nil where nothing is. unsure: the whole table is, whatever has changed; so it is with changes of the
-	// index up to the batch ahead.
+	// change is to be written, nil where nothing is. unsure: the whole table is, whatever has changed; so it is with
+	// changes of the index up to the batch ahead.
 	change *policy.Change
 	unsure bool
 	ahead  uint64
@@ -101,7 +101,8 @@ func placeIn(l *local) (p policy.Place, ok bool) {
 	return p, false
 }
 
-// enter opens the pod's namespace. The error wraps netns.ErrGone when there is none any more. It is the turn of who writes in pods.
+// enter opens the pod's namespace. The error wraps netns.ErrGone when there is none any more. It is the turn of who
+// writes in pods.
 func (e *Enforcer) enter(p policy.Place) (*place, error) {
 	e.mu.Lock()
 	at := e.placeAt(p)
@@ -154,8 +155,8 @@ func (e *Enforcer) enter(p policy.Place) (*place, error) {
 // errMoved is of a place whose pod has got another namespace: nothing is known of a table in that one.
 var errMoved = errors.New("the pod has another namespace now")
 
-// moved has a pod's table be written into the namespace of its newest interface: its next sandbox may come before the last
-// one has gone. The lock is held.
+// moved has a pod's table be written into the namespace of its newest interface: its next sandbox may come before the
+// last one has gone. The lock is held.
 func (e *Enforcer) moved(l *local) {
 	p, ok := placeIn(l)
 	at := e.places[p]
@@ -165,7 +166,8 @@ func (e *Enforcer) moved(l *local) {
 	at.id, at.broken, at.elsewhere = l.NetnsID, errMoved, true
 }
 
-// writePods writes what has changed in pods: the tables that go before those that come, since two may be in one namespace.
+// writePods writes what has changed in pods: the tables that go before those that come, since two may be in one
+// namespace.
 func (e *Enforcer) writePods(ctx context.Context) {
 	e.podWrites.take()
 	defer e.podWrites.end()
@@ -209,7 +211,8 @@ func (e *Enforcer) writeAhead(ctx context.Context, places []policy.Place) {
 	}
 }
 
-// changePod changes the table in a pod's namespace. A pod that is gone needs none. It is the turn of who writes in pods.
+// changePod changes the table in a pod's namespace. A pod that is gone needs none. It is the turn of who writes in
+// pods.
 func (e *Enforcer) changePod(ctx context.Context, c policy.Change) {
 	if c.Gone && e.hasOtherName(c.Place) {
 		return
@@ -246,8 +249,8 @@ func (e *Enforcer) hasOtherName(p policy.Place) bool {
 	return e.renamed(p)
 }
 
-// coming tells whether an interface of the pod is being attached: then its namespace is there, and must not be missed. The lock is
-// held.
+// coming tells whether an interface of the pod is being attached: then its namespace is there, and must not be missed.
+// The lock is held.
 func (e *Enforcer) coming(p policy.Place) bool {
 	for _, l := range e.local {
 		if in, ok := placeIn(l); ok && in == p && !l.done {
@@ -257,11 +260,13 @@ func (e *Enforcer) coming(p policy.Place) bool {
 	return false
 }
 
-// renamed tells whether the pod has another name in the index by now: the namespace has that one's table. The lock is held.
+// renamed tells whether the pod has another name in the index by now: the namespace has that one's table. The lock is
+// held.
 func (e *Enforcer) renamed(p policy.Place) bool {
 	for _, l := range e.local {
 		in, ok := placeIn(l)
-		if was := l.Pod; ok && in.Tap == p.Tap && in.Device == p.Device && was.Namespace == p.Pod.Namespace && was.Name == p.Pod.Name && was.UID != p.Pod.UID {
+		if was := l.Pod; ok && in.Tap == p.Tap && in.Device == p.Device && was.Namespace == p.Pod.Namespace &&
+			was.Name == p.Pod.Name && was.UID != p.Pod.UID {
 			return true
 		}
 	}
@@ -390,8 +395,8 @@ func (e *Enforcer) closePlaces() {
 	}
 }
 
-// self tells the index the node's own addresses, from which its pods may always be reached: where packets are judged in the
-// pod, they look like anybody's.
+// self tells the index the node's own addresses, from which its pods may always be reached: where packets are judged in
+// the pod, they look like anybody's.
 func (e *Enforcer) self() {
 	e.looking.take()
 	defer e.looking.end()

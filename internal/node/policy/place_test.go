@@ -39,7 +39,8 @@ func (w *world) lan() {
 	}
 }
 
-// bridged gives a pod an interface of another network that is a bridge's port: none of its packets passes the node's routing.
+// bridged gives a pod an interface of another network that is a bridge's port: none of its packets passes the node's
+// routing.
 func (w *world) bridged(p *pod, n int, changes ...func(*model.WorkloadEndpoint)) *pod {
 	w.t.Helper()
 	run := func(in *netns.NS, format string, args ...any) {
@@ -48,7 +49,8 @@ func (w *world) bridged(p *pod, n int, changes ...func(*model.WorkloadEndpoint))
 	w.lan()
 	q := &pod{ns: p.ns, addr: netip.AddrFrom4([4]byte{10, 8, 0, byte(n)}), link: fmt.Sprintf("port%d", n)}
 	q.WorkloadEndpoint = model.WorkloadEndpoint{
-		Attachment: model.AttachmentKey{Network: "fast", ContainerID: p.Attachment.ContainerID, IfName: "net1"}, Pod: p.Pod, Network: "shop/fast", IfName: "net1",
+		Attachment: model.AttachmentKey{Network: "fast", ContainerID: p.Attachment.ContainerID, IfName: "net1"}, Pod: p.Pod,
+		Network: "shop/fast", IfName: "net1",
 		Addrs: []netip.Addr{q.addr}, Netns: p.Netns, NetnsID: p.NetnsID,
 	}
 	for _, change := range changes {
@@ -67,19 +69,24 @@ func (w *world) bridged(p *pod, n int, changes ...func(*model.WorkloadEndpoint))
 	return q
 }
 
-// An interface whose packets do not pass the node is judged in the pod, by the same policies and by those of its own network,
-// which are about nothing else.
+// An interface whose packets do not pass the node is judged in the pod, by the same policies and by those of its own
+// network, which are about nothing else.
 func TestOtherNetworks(t *testing.T) {
 	w := newWorld(t)
 	w.start()
-	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`), w.pod("shop/other", "app: other")
+	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`),
+		w.pod("shop/other", "app: other")
 	web1, friend1, other1 := w.bridged(web, 2), w.bridged(friend, 3), w.bridged(other, 4)
 	w.serve(web, 80) // on all interfaces
-	w.eventually("the bridge carries packets", func() bool { return reaches(friend1.ns, web1, 80) && reaches(other1.ns, web1, 80) })
+	w.eventually("the bridge carries packets", func() bool {
+		return reaches(friend1.ns, web1, 80) && reaches(other1.ns, web1, 80)
+	})
 	w.manifest("fast", onlyFastFriends)
 	w.eventually("the policy denies", func() bool { return !reaches(other.ns, web1, 80) })
 	w.eventually("a friend is let in", func() bool { return reaches(friend.ns, web1, 80) })
-	w.eventually("a policy of another network is not about the cluster's", func() bool { return reaches(other.ns, web, 80) })
+	w.eventually("a policy of another network is not about the cluster's", func() bool {
+		return reaches(other.ns, web, 80)
+	})
 	w.eventually("the node reaches its own pod", func() bool { return reaches(nil, web1, 80) })
 	w.start() // an agent that starts finds it as it is
 	w.object("shop/other", `friend: "yes"`, "n1")
@@ -93,7 +100,9 @@ func TestOtherNetworks(t *testing.T) {
 		t.Errorf("packets denied in the pod are not counted: %v", w.Denied())
 	}
 	w.remove("fast")
-	w.eventually("no table stays in the pod", func() bool { return !strings.Contains(nettest.Run(t, web.ns, "nft", "list", "ruleset"), "weft") })
+	w.eventually("no table stays in the pod", func() bool {
+		return !strings.Contains(nettest.Run(t, web.ns, "nft", "list", "ruleset"), "weft")
+	})
 	w.eventually("a deleted policy denies nothing", func() bool { return reaches(other.ns, web1, 80) })
 	for _, p := range []*pod{web1, friend1, other1} {
 		if err := w.Release(t.Context(), p.Attachment); err != nil {
@@ -102,7 +111,8 @@ func TestOtherNetworks(t *testing.T) {
 	}
 }
 
-// However often somebody in a pod touches its table, it is put right a few times in a second and no more, and at the last it is right.
+// However often somebody in a pod touches its table, it is put right a few times in a second and no more, and at the
+// last it is right.
 func TestMeddledPod(t *testing.T) {
 	w := newWorld(t)
 	pauses, over := make(chan struct{}), make(chan time.Time)
@@ -171,8 +181,8 @@ func TestClear(t *testing.T) {
 	}
 }
 
-// TestClientsOfDHCPAskAllServers: where a pod's own table judges, a pod that may send nothing asks the group of all DHCPv6 servers, and
-// nobody by those ports alone.
+// TestClientsOfDHCPAskAllServers: where a pod's own table judges, a pod that may send nothing asks the group of all
+// DHCPv6 servers, and nobody by those ports alone.
 func TestClientsOfDHCPAskAllServers(t *testing.T) {
 	w := newWorld(t)
 	w.start()

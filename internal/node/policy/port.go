@@ -23,8 +23,9 @@ const (
 	showPeriod = 4 * time.Second
 )
 
-// show has bridges show their packets while something is judged at their ports. Where they do not, nothing is known of connections
-// there, and a reply needs a rule as any other packet does: nothing opens. It is the turn of who writes the node's tables.
+// show has bridges show their packets while something is judged at their ports. Where they do not, nothing is known of
+// connections there, and a reply needs a rule as any other packet does: nothing opens. It is the turn of who writes the
+// node's tables.
 func (e *Enforcer) show() {
 	e.mu.Lock()
 	ported, blind := e.ported, e.blind
@@ -44,7 +45,9 @@ func (e *Enforcer) show() {
 		}
 	}
 	if err != nil && !blind {
-		e.log.Error("bridges do not show connections: replies to pods at their ports that policies select are dropped, too; load br_netfilter", "err", err)
+		e.log.Error(
+			"bridges do not show connections: replies to pods at their ports that policies select are dropped, too; load br_netfilter", "err", err,
+		)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -75,8 +78,8 @@ func (e *Enforcer) showLate() <-chan time.Time {
 	return e.cfg.After(showPeriod)
 }
 
-// putPorts makes the table of the node's bridges that of tables. That it cannot be is no obstacle to who is not at a port. It is
-// the turn of who writes the node's tables.
+// putPorts makes the table of the node's bridges that of tables. That it cannot be is no obstacle to who is not at a
+// port. It is the turn of who writes the node's tables.
 func (e *Enforcer) putPorts(ctx context.Context, tables map[policy.Place]state.Table) {
 	p := policy.Place{Ports: true}
 	err := e.put(ctx, e.cfg.Host, tables, p)

@@ -30,7 +30,8 @@ func (w *world) ported(p *pod, n int) *pod {
 	nettest.NeedBridgeNetfilter(w.t)
 	six := fmt.Sprintf("fd00:8::%d", n)
 	q := w.bridged(p, n, func(g *model.WorkloadEndpoint) {
-		g.HostLink, g.HostEnd, g.Addrs = fmt.Sprintf("port%d", n), model.HostEndPort, append(g.Addrs, netip.MustParseAddr(six))
+		g.HostLink, g.HostEnd, g.Addrs = fmt.Sprintf("port%d", n), model.HostEndPort,
+			append(g.Addrs, netip.MustParseAddr(six))
 	})
 	nettest.IP(w.t, q.ns, "addr add "+six+"/64 dev net1 nodad")
 	_, _ = nettest.Try(q.ns, "sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0")
@@ -53,8 +54,8 @@ func (w *world) raw(from, to *pod, as netip.Addr, text string) nettest.Datagram 
 	return d
 }
 
-// TestPortsEgressRaw: a policy about what a container sends holds for what it sends by raw sockets, to pods, to the node and to everybody,
-// whatever it does to its interface.
+// TestPortsEgressRaw: a policy about what a container sends holds for what it sends by raw sockets, to pods, to the
+// node and to everybody, whatever it does to its interface.
 func TestPortsEgressRaw(t *testing.T) {
 	w := newWorld(t)
 	w.start()
@@ -115,15 +116,16 @@ func TestPortsEgressRaw(t *testing.T) {
 	})
 }
 
-// TestPortsNodesNames: what comes from the node is let in because the node has sent it, not because of the address that it has. The address
-// of a pod that is let in is believed: that nobody has another's name is the source guard's.
+// TestPortsNodesNames: what comes from the node is let in because the node has sent it, not because of the address that
+// it has. The address of a pod that is let in is believed: that nobody has another's name is the source guard's.
 func TestPortsNodesNames(t *testing.T) {
 	w := newWorld(t)
 	_, _ = nettest.Try(nil, "sysctl", "-qw", "net.ipv6.conf.all.forwarding=1")
 	w.manifest("fast", onlyFastFriends)
 	w.start()
 	routed := w.pod("shop/other", "app: other")
-	web, friend, other := w.ported(w.pod("shop/web", "app: web"), 2), w.ported(w.pod("shop/friend", `friend: "yes"`), 3), w.ported(routed, 4)
+	web, friend, other := w.ported(w.pod("shop/web", "app: web"), 2), w.ported(w.pod("shop/friend", `friend: "yes"`), 3),
+		w.ported(routed, 4)
 	ear := nettest.Listen(t, web.ns, 4000)
 	hears := func(as netip.Addr, limit time.Duration) bool {
 		d := w.raw(other, web, as, "as "+as.String())
@@ -160,7 +162,8 @@ func TestPortsNodesNames(t *testing.T) {
 	}
 }
 
-// TestPortsUpgrade: the table that an agent before has written into a pod stays until the port's rules are there, and not longer.
+// TestPortsUpgrade: the table that an agent before has written into a pod stays until the port's rules are there, and
+// not longer.
 func TestPortsUpgrade(t *testing.T) {
 	w := newWorld(t)
 	nettest.NeedBridgeNetfilter(t)
@@ -169,10 +172,15 @@ func TestPortsUpgrade(t *testing.T) {
 	w.serve(web, 80)
 	w.eventually("the bridge carries packets", func() bool { return reaches(friend.ns, web, 80) })
 	w.halt()
-	nettest.Run(t, web.ns, "nft", `add table inet weft-policy; add chain inet weft-policy ingress { type filter hook input priority -4; }; add rule inet weft-policy ingress iifname "net1" drop`)
+	nettest.Run(
+		t, web.ns, "nft",
+		`add table inet weft-policy; add chain inet weft-policy ingress { type filter hook input priority -4; }; add rule inet weft-policy ingress iifname "net1" drop`,
+	)
 	tables := func() string { return nettest.Run(t, web.ns, "nft", "list", "tables") }
 	leave := occupy(t, nil, "bridge weft-policy")
-	w.eventually("the ports' table is another program's", func() bool { return strings.Contains(ruleset(), "table bridge weft-policy") })
+	w.eventually("the ports' table is another program's", func() bool {
+		return strings.Contains(ruleset(), "table bridge weft-policy")
+	})
 	w.manifest("fast", onlyFastFriends)
 	w.start()
 	w.eventually("it is tried", func() bool {
@@ -184,7 +192,8 @@ func TestPortsUpgrade(t *testing.T) {
 	leave()
 	w.eventually("the port's table takes its place", func() bool { return !strings.Contains(tables(), "weft-policy") })
 	w.eventually("a friend is let in", func() bool { return reaches(friend.ns, web, 80) })
-	if _, err := os.Stat("/proc/sys/net/bridge"); err == nil && strings.Contains(w.log.String(), "do not show connections") {
+	if _, err := os.Stat("/proc/sys/net/bridge"); err == nil &&
+		strings.Contains(w.log.String(), "do not show connections") {
 		t.Error(w.log.String())
 	}
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/weft-net/weft/internal/node/policy"
 )
 
-// machine gives a pod an interface at a port of the bridge, whose wire a guest may have: no hook of IP in the pod sees its packets.
+// machine gives a pod an interface at a port of the bridge, whose wire a guest may have: no hook of IP in the pod sees
+// its packets.
 func (w *world) machine(p *pod, n int) *pod {
 	w.t.Helper()
 	nettest.NeedBridgeNetfilter(w.t)
@@ -25,16 +26,20 @@ func (w *world) machine(p *pod, n int) *pod {
 	})
 }
 
-// What a guest sends and gets is judged at the bridge's port, by the same policies and as strictly as anywhere: in both directions,
-// with its replies, for the node itself, and again when a policy or a label changes. Nothing is looked for in the pod.
+// What a guest sends and gets is judged at the bridge's port, by the same policies and as strictly as anywhere: in both
+// directions, with its replies, for the node itself, and again when a policy or a label changes. Nothing is looked for
+// in the pod.
 func TestMachines(t *testing.T) {
 	w := newWorld(t)
 	w.start()
-	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`), w.pod("shop/other", "app: other")
+	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`),
+		w.pod("shop/other", "app: other")
 	web1, friend1, other1 := w.machine(web, 2), w.machine(friend, 3), w.machine(other, 4)
 	w.serve(web, 80)
 	w.serve(friend, 80)
-	w.eventually("the bridge carries packets", func() bool { return reaches(friend1.ns, web1, 80) && reaches(other1.ns, web1, 80) })
+	w.eventually("the bridge carries packets", func() bool {
+		return reaches(friend1.ns, web1, 80) && reaches(other1.ns, web1, 80)
+	})
 	w.manifest("fast", onlyFastFriends)
 	w.eventually("the policy denies", func() bool { return !reaches(other.ns, web1, 80) })
 	if n := w.Denied()["MultiNetworkPolicy shop/fast ingress"]; n < 1 {
@@ -59,7 +64,9 @@ func TestMachines(t *testing.T) {
 	w.eventually("the label is followed", func() bool { return !reaches(friend.ns, web1, 80) })
 	w.eventually("the connection is cut", func() bool { return w.Stats().Cut > 0 && !echoes(c) })
 	nettest.Run(t, nil, "nft", "flush", "ruleset")
-	w.eventually("what is flushed is brought back", func() bool { return !reaches(other.ns, web1, 80) && !reaches(friend.ns, web1, 80) })
+	w.eventually("what is flushed is brought back", func() bool {
+		return !reaches(other.ns, web1, 80) && !reaches(friend.ns, web1, 80)
+	})
 	w.manifest("fast", strings.Replace(onlyFastFriends, "[Ingress]", "[Egress]", 1))
 	w.eventually("what is sent is judged", func() bool { return !reaches(web.ns, friend1, 80) })
 	w.eventually("what comes is not any more", func() bool { return reaches(other.ns, web1, 80) })
@@ -81,8 +88,8 @@ func TestMachines(t *testing.T) {
 	}
 }
 
-// TestMachinesShown: bridges are made to show connections where a policy selects a guest at a port, and again when somebody changes
-// that, and not before.
+// TestMachinesShown: bridges are made to show connections where a policy selects a guest at a port, and again when
+// somebody changes that, and not before.
 func TestMachinesShown(t *testing.T) {
 	w := newWorld(t)
 	w.start(func(c *policy.Config) {
@@ -133,14 +140,19 @@ func TestMachinesShown(t *testing.T) {
 	}
 }
 
-// TestMachinesUntracked: where bridges cannot be made to show connections, policies hold for guests at their ports all the same.
+// TestMachinesUntracked: where bridges cannot be made to show connections, policies hold for guests at their ports all
+// the same.
 func TestMachinesUntracked(t *testing.T) {
 	w := newWorld(t)
-	if out, err := nettest.Try(nil, "nft", "add table bridge probe; add chain bridge probe c { type filter hook prerouting priority 1; }; delete table bridge probe"); err != nil {
+	if out, err := nettest.Try(
+		nil, "nft",
+		"add table bridge probe; add chain bridge probe c { type filter hook prerouting priority 1; }; delete table bridge probe",
+	); err != nil {
 		nettest.Skip(t, "this kernel has no rules for bridges: "+out)
 	}
 	w.start(func(c *policy.Config) { c.Bridges = t.TempDir() })
-	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`), w.pod("shop/other", "app: other")
+	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`),
+		w.pod("shop/other", "app: other")
 	machine := func(p *pod, n int) *pod {
 		return w.bridged(p, n, func(g *model.WorkloadEndpoint) {
 			g.VM, g.HostLink, g.HostEnd = true, fmt.Sprintf("port%d", n), model.HostEndPort
@@ -151,7 +163,9 @@ func TestMachinesUntracked(t *testing.T) {
 	_ = os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte("0"), 0)
 	t.Cleanup(func() { _ = os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte("1"), 0) })
 	w.serve(web, 80)
-	w.eventually("the bridge carries packets", func() bool { return reaches(friend.ns, web1, 80) && reaches(other.ns, web1, 80) })
+	w.eventually("the bridge carries packets", func() bool {
+		return reaches(friend.ns, web1, 80) && reaches(other.ns, web1, 80)
+	})
 	w.manifest("fast", onlyFastFriends)
 	w.eventually("the policy denies", func() bool { return !reaches(other.ns, web1, 80) })
 	w.eventually("a friend is let in", func() bool { return reaches(friend.ns, web1, 80) })
@@ -161,12 +175,14 @@ func TestMachinesUntracked(t *testing.T) {
 	w.eventually("it is said", func() bool { return strings.Contains(w.log.String(), "bridges do not show connections") })
 }
 
-// TestMachinesIPv6: so it is by IPv6, whose neighbours are found all the same, and what goes to everybody is judged, too.
+// TestMachinesIPv6: so it is by IPv6, whose neighbours are found all the same, and what goes to everybody is judged,
+// too.
 func TestMachinesIPv6(t *testing.T) {
 	w := newWorld(t)
 	w.manifest("fast", onlyFastFriends)
 	w.start()
-	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`), w.pod("shop/other", "app: other")
+	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`),
+		w.pod("shop/other", "app: other")
 	ips := map[*pod]string{}
 	for i, p := range []*pod{web, friend, other} {
 		addr := fmt.Sprintf("fd00:8::%d", i+2)

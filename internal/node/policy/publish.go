@@ -21,8 +21,8 @@ const (
 	publishAgain, publishLongest = 100 * time.Millisecond, 5 * time.Second
 )
 
-// publish keeps the object that tells the other nodes of this one's interfaces, until ctx ends. Nothing is written while
-// there is no policy.
+// publish keeps the object that tells the other nodes of this one's interfaces, until ctx ends. Nothing is written
+// while there is no policy.
 func (e *Enforcer) publish(ctx context.Context) error {
 	var have store.Object // as it was last seen
 	pause := publishAgain
@@ -80,7 +80,9 @@ func (e *Enforcer) interfaces() ([]model.WorkloadEndpoint, bool) {
 }
 
 // publishOnce writes the object if it says something else, and gives it as it is known now.
-func (e *Enforcer) publishOnce(ctx context.Context, have store.Object, all []model.WorkloadEndpoint) (store.Object, error) {
+func (e *Enforcer) publishOnce(
+	ctx context.Context, have store.Object, all []model.WorkloadEndpoint,
+) (store.Object, error) {
 	kind := store.NodeEndpoints()
 	key := kind.Key("", e.cfg.Node)
 	if have.Version == "" {

@@ -31,8 +31,8 @@ func (w *world) said() string {
 	return strings.Join(out, "; ")
 }
 
-// A node tells the others of its pods' addresses once their ADD is done and somebody may want to know, and no longer than they
-// are there.
+// A node tells the others of its pods' addresses once their ADD is done and somebody may want to know, and no longer
+// than they are there.
 func TestPublish(t *testing.T) {
 	w := newWorld(t)
 	w.start()
@@ -56,7 +56,9 @@ func TestPublish(t *testing.T) {
 	if err := w.Release(t.Context(), web.Attachment); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually("a pod that is gone is not published", func() bool { return w.said() == "shop/other uid-other eth0 [10.9.0.3]" })
+	w.eventually("a pod that is gone is not published", func() bool {
+		return w.said() == "shop/other uid-other eth0 [10.9.0.3]"
+	})
 }
 
 // refusing is a store of objects that refuses the first writes.
@@ -72,7 +74,9 @@ func (r *refusing) Create(ctx context.Context, kind store.Kind, o store.Object) 
 	return r.Objects.Create(ctx, kind, o)
 }
 
-func (r *refusing) CompareAndSwap(ctx context.Context, kind store.Kind, version string, next store.Object) (store.Object, error) {
+func (r *refusing) CompareAndSwap(
+	ctx context.Context, kind store.Kind, version string, next store.Object,
+) (store.Object, error) {
 	if r.left.Add(-1) >= 0 {
 		return store.Object{}, errors.New("not now")
 	}
@@ -102,11 +106,13 @@ func TestPublishAgain(t *testing.T) {
 	if err := w.Release(t.Context(), web.Attachment); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually("a pod that is gone is not published", func() bool { return w.said() == "shop/other uid-other eth0 [10.9.0.3]" })
+	w.eventually("a pod that is gone is not published", func() bool {
+		return w.said() == "shop/other uid-other eth0 [10.9.0.3]"
+	})
 }
 
-// What another node tells counts at once, for the pod of that uid, before any kubelet reports the address; and no more when it
-// is taken back.
+// What another node tells counts at once, for the pod of that uid, before any kubelet reports the address; and no more
+// when it is taken back.
 func TestPublishedByOthers(t *testing.T) {
 	w := newWorld(t)
 	w.manifest("friends", onlyFriends)
@@ -124,7 +130,8 @@ spec: {endpoints: [{namespace: shop, pod: far, uid: %s, interface: eth0, address
 	has := func(addr string) func() bool {
 		return func() bool {
 			for line := range strings.Lines(ruleset()) {
-				if strings.Contains(line, "elements = {") && strings.Contains(line, addr) || strings.HasPrefix(strings.TrimSpace(line), addr) {
+				if strings.Contains(line, "elements = {") && strings.Contains(line, addr) ||
+					strings.HasPrefix(strings.TrimSpace(line), addr) {
 					return true
 				}
 			}
@@ -139,7 +146,9 @@ spec: {endpoints: [{namespace: shop, pod: far, uid: %s, interface: eth0, address
 		t.Error("the old address still counts")
 	}
 	tell("uid-of-another-life", "10.77.0.11")
-	w.eventually("the address of another pod of that name does not count", func() bool { return !has("10.77.0.10")() && !has("10.77.0.11")() })
+	w.eventually("the address of another pod of that name does not count", func() bool {
+		return !has("10.77.0.10")() && !has("10.77.0.11")()
+	})
 	w.object("shop/far", `friend: "yes"`, "n2", "10.77.0.12")
 	w.eventually("the address that the kubelet reports counts", has("10.77.0.12"))
 }
@@ -158,7 +167,9 @@ spec:
   podSelector: {matchLabels: {app: web}}
   ingress: [{from: [{ipBlock: {cidr: nonsense}}]}]
 `)
-	w.eventually("the policy is told about", func() bool { return strings.Contains(w.log.String(), "policy is not understood in full") })
+	w.eventually("the policy is told about", func() bool {
+		return strings.Contains(w.log.String(), "policy is not understood in full")
+	})
 	w.eventually("it allows nothing", func() bool { return !reaches(friend.ns, web, 80) })
 	w.manifest("friends", onlyFriends)
 	w.eventually("another policy counts", func() bool { return reaches(friend.ns, web, 80) })

@@ -11,20 +11,23 @@ import (
 	plan "github.com/weft-net/weft/internal/plan/policy"
 )
 
-// While the node's table cannot be written no pod is let in, one may still go, and what changed meanwhile is not lost: all of it
-// stands as soon as it can be written.
+// While the node's table cannot be written no pod is let in, one may still go, and what changed meanwhile is not lost:
+// all of it stands as soon as it can be written.
 func TestUnwritable(t *testing.T) {
 	w := newWorld(t)
 	if out, err := nettest.Try(nil, "nft", "add table inet probe { flags owner; }; delete table inet probe"); err != nil {
 		nettest.Skip(t, "this kernel has no owners of tables: "+out)
 	}
 	w.start()
-	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`), w.pod("shop/other", "app: other")
+	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`),
+		w.pod("shop/other", "app: other")
 	gone := w.pod("shop/gone", "app: web")
 	w.serve(web, 80)
 	w.serve(friend, 80)
 	leave := occupy(t, nil, "inet weft-policy")
-	w.eventually("the table is another program's", func() bool { return strings.Contains(ruleset(), "table inet weft-policy") })
+	w.eventually("the table is another program's", func() bool {
+		return strings.Contains(ruleset(), "table inet weft-policy")
+	})
 	w.manifest("friends", onlyFriends)
 	w.eventually("it is tried again and again", func() bool { return w.Stats().Failures > 2 })
 	w.object("shop/late", "app: web", "n1")
@@ -40,7 +43,9 @@ func TestUnwritable(t *testing.T) {
 		return !from(friend).Allowed && from(other).Allowed
 	})
 	leave()
-	w.eventually("the policy holds, as it is now", func() bool { return !reaches(friend.ns, web, 80) && reaches(other.ns, web, 80) })
+	w.eventually("the policy holds, as it is now", func() bool {
+		return !reaches(friend.ns, web, 80) && reaches(other.ns, web, 80)
+	})
 	if !reaches(other.ns, friend, 80) {
 		t.Error("a pod that no policy selects is cut off")
 	}
@@ -72,7 +77,9 @@ func TestDeniedAreKept(t *testing.T) {
 	web, other := w.pod("shop/web", "app: web"), w.pod("shop/other", "app: other")
 	w.serve(web, 80)
 	const by = "NetworkPolicy shop/friends ingress"
-	w.eventually("packets are denied, and counted", func() bool { return !reaches(other.ns, web, 80) && w.Denied()[by] > 2 })
+	w.eventually("packets are denied, and counted", func() bool {
+		return !reaches(other.ns, web, 80) && w.Denied()[by] > 2
+	})
 	var was map[string]float64
 	w.eventually("the counters rest", func() bool {
 		was = w.Denied()
@@ -84,5 +91,7 @@ func TestDeniedAreKept(t *testing.T) {
 		t.Errorf("%v were denied, and now %v", was, is)
 	}
 	before := w.Denied()[by]
-	w.eventually("what is denied now is counted, too", func() bool { return !reaches(other.ns, web, 80) && w.Denied()[by] > before })
+	w.eventually("what is denied now is counted, too", func() bool {
+		return !reaches(other.ns, web, 80) && w.Denied()[by] > before
+	})
 }

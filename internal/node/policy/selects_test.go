@@ -18,8 +18,8 @@ metadata: {name: deny-web}
 spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Ingress]}
 `
 
-// TestPolicyWithoutNamespace: a policy whose manifest names no namespace is in "default", as the pods are whose manifests
-// name none.
+// TestPolicyWithoutNamespace: a policy whose manifest names no namespace is in "default", as the pods are whose
+// manifests name none.
 func TestPolicyWithoutNamespace(t *testing.T) {
 	w := newWorld(t)
 	w.start()
@@ -79,7 +79,8 @@ spec:
 			return count == 4 && slices.Equal(got, all)
 		}
 	}
-	w.eventually("three policies select no pods", want("ClusterNetworkPolicy bank", "NetworkPolicy default/deny-web", "NetworkPolicy nowhere/gone"))
+	w.eventually("three policies select no pods",
+		want("ClusterNetworkPolicy bank", "NetworkPolicy default/deny-web", "NetworkPolicy nowhere/gone"))
 	w.object("default/web", "app: web", "n2", "10.9.1.2")
 	w.object("bank/till", "", "n2", "10.9.1.3")
 	w.eventually("pods came that two of them select", want("NetworkPolicy nowhere/gone"))

@@ -97,7 +97,8 @@ func party(s string) (policy.Party, error) {
 	}
 	a, err := netip.ParseAddr(s)
 	if err != nil {
-		return policy.Party{}, model.Faultf(model.CodeInvalidConf, "write namespace/name or an address", "%q is no pod and no address", s)
+		return policy.Party{}, model.Faultf(model.CodeInvalidConf, "write namespace/name or an address",
+			"%q is no pod and no address", s)
 	}
 	return policy.Party{Addr: a}, nil
 }
@@ -138,13 +139,15 @@ func (e *Enforcer) Why(q policy.Query) ([]policy.Answer, error) {
 	return e.index.Why(q)
 }
 
-// noPolicy is the note of answers where there is no policy: pods are not followed then, so that nothing is known of them.
+// noPolicy is the note of answers where there is no policy: pods are not followed then, so that nothing is known of
+// them.
 const noPolicy = "there is no network policy in the cluster"
 
 // answerable tells whether enough is known to answer. The lock is held.
 func (e *Enforcer) answerable() error {
 	if !e.ready() {
-		return model.Faultf(model.CodeTryAgain, "ask again in a moment; look at the API server, and at the agent's log", "network policies are not known yet")
+		return model.Faultf(model.CodeTryAgain, "ask again in a moment; look at the API server, and at the agent's log",
+			"network policies are not known yet")
 	}
 	return nil
 }

@@ -16,7 +16,8 @@ import (
 	compiled "github.com/weft-net/weft/internal/plan/policy"
 )
 
-// Who asks is told what the kernel was told: which policies there are, what they denied, and which rule and element decides.
+// Who asks is told what the kernel was told: which policies there are, what they denied, and which rule and element
+// decides.
 func TestServe(t *testing.T) {
 	w := newWorld(t)
 	w.start()
@@ -25,41 +26,51 @@ func TestServe(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- w.Routes().Under(policy.Prefix).Serve(ctx, socket, slog.New(slog.DiscardHandler)) }()
 	var s policy.Summary
-	w.eventually("the socket answers", func() bool { return policy.Ask(ctx, socket, "summary", nil, &s) == nil && s.Known })
+	w.eventually("the socket answers", func() bool {
+		return policy.Ask(ctx, socket, "summary", nil, &s) == nil && s.Known
+	})
 	if s.Node != "n1" || len(s.Policies) > 0 {
 		t.Errorf("%+v", s)
 	}
 	var all []compiled.Answer
 	ask := func(from, to string) error {
 		all = nil
-		return policy.Ask(ctx, socket, "why", url.Values{"from": {from}, "to": {to}, "port": {"80"}, "protocol": {"TCP"}}, &all)
+		return policy.Ask(ctx, socket, "why", url.Values{"from": {from}, "to": {to}, "port": {"80"}, "protocol": {"TCP"}},
+			&all)
 	}
 	if err := ask("shop/a", "shop/b"); err != nil || len(all) != 1 || !all[0].Allowed || all[0].Note == "" {
 		t.Errorf("without a policy: %+v %v", all, err)
 	}
-	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`), w.pod("shop/other", "app: other")
+	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`),
+		w.pod("shop/other", "app: other")
 	w.serve(web, 80)
 	w.manifest("friends", onlyFriends)
 	w.eventually("the policy denies", func() bool { return !reaches(other.ns, web, 80) })
-	if err := ask("shop/friend", "shop/web"); err != nil || len(all) != 1 || !all[0].Allowed || all[0].Sides[1].Rule != 0 ||
-		!strings.Contains(all[0].Sides[1].Element, friend.addr.String()) || !strings.Contains(ruleset(), all[0].Sides[1].Text) {
+	if err := ask("shop/friend", "shop/web"); err != nil || len(all) != 1 || !all[0].Allowed ||
+		all[0].Sides[1].Rule != 0 ||
+		!strings.Contains(all[0].Sides[1].Element, friend.addr.String()) ||
+		!strings.Contains(ruleset(), all[0].Sides[1].Text) {
 		t.Errorf("%+v %v", all, err)
 	}
-	if err := ask(other.addr.String(), "shop/web"); err != nil || len(all) != 1 || all[0].Allowed || all[0].Sides[1].Decided[0].Name != "friends" {
+	if err := ask(other.addr.String(), "shop/web"); err != nil || len(all) != 1 || all[0].Allowed ||
+		all[0].Sides[1].Decided[0].Name != "friends" {
 		t.Errorf("%+v %v", all, err)
 	}
 	var v compiled.View
-	if err := policy.Ask(ctx, socket, "show", url.Values{"namespace": {"shop"}, "name": {"web"}}, &v); err != nil || !v.Here ||
+	if err := policy.Ask(ctx, socket, "show", url.Values{"namespace": {"shop"}, "name": {"web"}}, &v); err != nil ||
+		!v.Here ||
 		!v.Interfaces[0].Ingress.Isolated || v.Interfaces[0].Egress.Isolated || v.Interfaces[0].HostLink != "caliweb" {
 		t.Errorf("%+v %v", v, err)
 	}
 	w.eventually("denied packets are counted", func() bool {
 		s = policy.Summary{}
-		return !reaches(other.ns, web, 80) && policy.Ask(ctx, socket, "summary", nil, &s) == nil && len(s.Policies) == 1 && len(s.Denied) == 1 &&
+		return !reaches(other.ns, web, 80) && policy.Ask(ctx, socket, "summary", nil, &s) == nil && len(s.Policies) == 1 &&
+			len(s.Denied) == 1 &&
 			s.Denied[0].By == "NetworkPolicy shop/friends ingress" && s.Denied[0].Packets > 0
 	})
 	var f *model.Fault
-	if err := ask("shop/nobody", "shop/web"); !errors.As(err, &f) || f.Hint == "" || !strings.Contains(err.Error(), "pod shop/nobody is not known") {
+	if err := ask("shop/nobody", "shop/web"); !errors.As(err, &f) || f.Hint == "" ||
+		!strings.Contains(err.Error(), "pod shop/nobody is not known") {
 		t.Error(err)
 	}
 	verdicts, err := policy.AskVerdicts(ctx, socket, []compiled.Query{
@@ -69,7 +80,8 @@ func TestServe(t *testing.T) {
 	if err != nil || len(verdicts) != 2 || verdicts[0] || !verdicts[1] {
 		t.Errorf("verdicts %v, %v; want false and true", verdicts, err)
 	}
-	if err := ask("nonsense", "shop/web"); !errors.As(err, &f) || !strings.Contains(err.Error(), `"nonsense" is no pod and no address`) {
+	if err := ask("nonsense", "shop/web"); !errors.As(err, &f) ||
+		!strings.Contains(err.Error(), `"nonsense" is no pod and no address`) {
 		t.Error(err)
 	}
 	cancel()
@@ -85,6 +97,7 @@ func TestDeniedPackets(t *testing.T) {
 	web, other := w.pod("shop/web", "app: web"), w.pod("shop/other", "app: other")
 	w.manifest("friends", onlyFriends)
 	w.eventually("a denied packet is logged", func() bool {
-		return !reaches(other.ns, web, 80) && strings.Contains(w.log.String(), "shop/friends") && strings.Contains(w.log.String(), "tcp "+other.addr.String())
+		return !reaches(other.ns, web, 80) && strings.Contains(w.log.String(), "shop/friends") &&
+			strings.Contains(w.log.String(), "tcp "+other.addr.String())
 	})
 }

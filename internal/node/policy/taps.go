@@ -34,7 +34,8 @@ func (e *Enforcer) cutTap(ctx context.Context, p policy.Place, at *kernel.Conn) 
 	if err := at.Unlearn(ctx, p.Family(), p.Table(), gone...); err != nil {
 		return err
 	}
-	e.log.Info("connections at a macvtap are cut that policies do not allow any more", "pod", p.Pod.String(), "interface", p.Tap, "count", len(flows))
+	e.log.Info("connections at a macvtap are cut that policies do not allow any more", "pod", p.Pod.String(),
+		"interface", p.Tap, "count", len(flows))
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.stats.Cut += uint64(len(flows))
@@ -42,7 +43,9 @@ func (e *Enforcer) cutTap(ctx context.Context, p policy.Place, at *kernel.Conn) 
 }
 
 // barred are those elements of a set that policy is against now, and the flows that they are.
-func (e *Enforcer) barred(p policy.Place, m policy.Memory, known []state.Element) (gone []state.Element, flows []policy.Flow) {
+func (e *Enforcer) barred(
+	p policy.Place, m policy.Memory, known []state.Element,
+) (gone []state.Element, flows []policy.Flow) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, el := range known {
@@ -53,8 +56,8 @@ func (e *Enforcer) barred(p policy.Place, m policy.Memory, known []state.Element
 	return gone, flows
 }
 
-// barTap has a macvtap be down while its policies cannot be written, and up again when they are. It is the turn of who writes in
-// pods.
+// barTap has a macvtap be down while its policies cannot be written, and up again when they are. It is the turn of who
+// writes in pods.
 func (e *Enforcer) barTap(ctx context.Context, p policy.Place, at *place, closed bool) {
 	e.mu.Lock()
 	if p.Tap == "" || at.conn == nil || !closed && at.unbarred {
@@ -75,7 +78,8 @@ func (e *Enforcer) barTap(ctx context.Context, p policy.Place, at *place, closed
 	case err != nil:
 		e.log.Error("macvtap cannot be closed, or opened again", "pod", p.Pod.String(), "interface", p.Tap, "err", err)
 	case len(down) > 0:
-		e.log.Error("macvtap is closed: policies select the pod, and cannot be written there", "pod", p.Pod.String(), "interface", p.Tap, "hint", untapped)
+		e.log.Error("macvtap is closed: policies select the pod, and cannot be written there", "pod", p.Pod.String(),
+			"interface", p.Tap, "hint", untapped)
 	case len(up) > 0:
 		e.log.Info("macvtap is open again, with its policies", "pod", p.Pod.String(), "interface", p.Tap)
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/weft-net/weft/internal/node/policy"
 )
 
-// tapped gives a pod a macvtap on a link to the bridge of the other network. That the pod speaks there itself makes no difference to the
-// rules: its frames leave and come where a guest's do.
+// tapped gives a pod a macvtap on a link to the bridge of the other network. That the pod speaks there itself makes no
+// difference to the rules: its frames leave and come where a guest's do.
 func (w *world) tapped(p *pod, n int) *pod {
 	w.t.Helper()
 	nettest.Need(w.t, "macvtap")
@@ -36,7 +36,8 @@ func (w *world) tapped(p *pod, n int) *pod {
 	run(nil, "ip link add link under%d name new%d type macvtap mode bridge", n, n)
 	run(nil, "ip link set new%d name net1 netns %s", n, p.ns.Path())
 	q.WorkloadEndpoint = model.WorkloadEndpoint{
-		Attachment: model.AttachmentKey{Network: "fast", ContainerID: p.Attachment.ContainerID, IfName: "net1"}, Pod: p.Pod, Network: "shop/fast", IfName: "net1",
+		Attachment: model.AttachmentKey{Network: "fast", ContainerID: p.Attachment.ContainerID, IfName: "net1"}, Pod: p.Pod,
+		Network: "shop/fast", IfName: "net1",
 		Addrs: []netip.Addr{q.addr}, Netns: p.Netns, NetnsID: p.NetnsID, Tap: true,
 	}
 	if err := w.Admit(w.t.Context(), q.WorkloadEndpoint); err != nil {
@@ -52,17 +53,21 @@ func (w *world) tapped(p *pod, n int) *pod {
 // taps are three pods with macvtaps on one network; the first one answers.
 func (w *world) taps() (web, friend, other *pod) {
 	w.t.Helper()
-	for i, one := range []struct{ name, labels string }{{"shop/web", "app: web"}, {"shop/friend", `friend: "yes"`}, {"shop/other", "app: other"}} {
+	for i, one := range []struct{ name, labels string }{
+		{"shop/web", "app: web"}, {"shop/friend", `friend: "yes"`}, {"shop/other", "app: other"},
+	} {
 		q := w.tapped(w.pod(one.name, one.labels), 2+i)
 		*[]**pod{&web, &friend, &other}[i] = q
 	}
 	w.serve(web, 80)
-	w.eventually("the bridge carries packets", func() bool { return reaches(friend.ns, web, 80) && reaches(other.ns, web, 80) })
+	w.eventually("the bridge carries packets", func() bool {
+		return reaches(friend.ns, web, 80) && reaches(other.ns, web, 80)
+	})
 	return web, friend, other
 }
 
-// What comes to a macvtap and what leaves it is judged there, by the same policies and as strictly as anywhere: with answers, for the node
-// itself, and again when a policy or a label changes, which cuts what it does not allow any more.
+// What comes to a macvtap and what leaves it is judged there, by the same policies and as strictly as anywhere: with
+// answers, for the node itself, and again when a policy or a label changes, which cuts what it does not allow any more.
 func TestTaps(t *testing.T) {
 	w := newWorld(t)
 	w.start()
@@ -88,12 +93,16 @@ func TestTaps(t *testing.T) {
 	w.eventually("the label is followed", func() bool { return !reaches(friend.ns, web, 80) })
 	w.eventually("the connection is cut", func() bool { return w.Stats().Cut > 0 && !echoes(c) })
 	nettest.Run(t, web.ns, "nft", "flush", "ruleset")
-	w.eventually("what is flushed is brought back", func() bool { return !reaches(other.ns, web, 80) && !reaches(friend.ns, web, 80) })
+	w.eventually("what is flushed is brought back", func() bool {
+		return !reaches(other.ns, web, 80) && !reaches(friend.ns, web, 80)
+	})
 	w.manifest("fast", strings.Replace(onlyFastFriends, "[Ingress]", "[Egress]", 1))
 	w.eventually("what is sent is judged", func() bool { return !reaches(web.ns, other, 81) })
 	w.eventually("what comes is not any more", func() bool { return reaches(other.ns, web, 80) })
 	w.remove("fast")
-	w.eventually("no table stays", func() bool { return !strings.Contains(nettest.Run(t, web.ns, "nft", "list", "ruleset"), "weft-policy") })
+	w.eventually("no table stays", func() bool {
+		return !strings.Contains(nettest.Run(t, web.ns, "nft", "list", "ruleset"), "weft-policy")
+	})
 	for _, p := range []*pod{web, friend, other} {
 		if err := w.Release(t.Context(), p.Attachment); err != nil {
 			t.Error(err)
@@ -118,13 +127,14 @@ func TestTapsKeep(t *testing.T) {
 	w.eventually("the connection goes on", func() bool { return echoes(c) })
 }
 
-// Datagrams in several fragments pass a macvtap where their first one does, both ways; an error about what was sent comes back, and a ping's
-// answer does.
+// Datagrams in several fragments pass a macvtap where their first one does, both ways; an error about what was sent
+// comes back, and a ping's answer does.
 func TestTapsPieces(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	web, friend, other := w.taps()
-	text := strings.Replace(onlyFastFriends, "[Ingress]", "[Ingress, Egress]", 1) + `    ports: [{port: 4000, protocol: UDP}, {port: 80}]
+	text := strings.Replace(onlyFastFriends, "[Ingress]", "[Ingress, Egress]", 1) +
+		`    ports: [{port: 4000, protocol: UDP}, {port: 80}]
   egress:
   - to: [{podSelector: {matchLabels: {friend: "yes"}}}]
     ports: [{port: 4001, protocol: UDP}]
@@ -134,7 +144,10 @@ func TestTapsPieces(t *testing.T) {
 	w.eventually("a friend is let in", func() bool { return reaches(friend.ns, web, 80) })
 	at := func(p *pod, port int) *net.UDPConn {
 		var c *net.UDPConn
-		if err := p.ns.Do(func() (err error) { c, err = net.ListenUDP("udp4", &net.UDPAddr{Port: port}); return err }); err != nil {
+		if err := p.ns.Do(func() (err error) {
+			c, err = net.ListenUDP("udp4", &net.UDPAddr{Port: port})
+			return err
+		}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = c.Close() })
@@ -190,10 +203,12 @@ func TestTapsPieces(t *testing.T) {
 	}
 }
 
-// TestTapsClosed: a macvtap at which a policy that came later cannot be written is down until it can be, also when an agent starts meanwhile.
+// TestTapsClosed: a macvtap at which a policy that came later cannot be written is down until it can be, also when an
+// agent starts meanwhile.
 func TestTapsClosed(t *testing.T) {
 	w := newWorld(t)
-	if out, err := nettest.Try(nil, "nft", "add table netdev probe { flags owner; }; delete table netdev probe"); err != nil {
+	if out, err := nettest.Try(nil, "nft", "add table netdev probe { flags owner; }; delete table netdev probe"); err !=
+		nil {
 		nettest.Skip(t, "this kernel has no owners of tables: "+out)
 	}
 	w.start()
@@ -206,7 +221,9 @@ func TestTapsClosed(t *testing.T) {
 	closed := func() bool {
 		return strings.Contains(nettest.Run(t, web.ns, "ip", "-o", "link", "show", "net1"), "state DOWN")
 	}
-	w.eventually("the macvtap is closed", func() bool { return closed() && strings.Contains(w.log.String(), "macvtap is closed") })
+	w.eventually("the macvtap is closed", func() bool {
+		return closed() && strings.Contains(w.log.String(), "macvtap is closed")
+	})
 	if n := w.Stats().Barred; n != 1 {
 		t.Errorf("%d are counted as closed", n)
 	}
@@ -219,7 +236,9 @@ func TestTapsClosed(t *testing.T) {
 		t.Error("an agent that starts opens it")
 	}
 	leave()
-	w.eventually("it opens with its rules", func() bool { return reaches(friend.ns, web, 80) && !reaches(other.ns, web, 80) })
+	w.eventually("it opens with its rules", func() bool {
+		return reaches(friend.ns, web, 80) && !reaches(other.ns, web, 80)
+	})
 	leave = occupy(t, friend.ns, "netdev weft-policy-net1")
 	defer leave()
 	w.manifest("fast", strings.Replace(onlyFastFriends, "app: web", `friend: "yes"`, 1))
@@ -232,14 +251,16 @@ func TestTapsClosed(t *testing.T) {
 	})
 }
 
-// Where the kernel cannot judge at a macvtap, an ADD says what to do, and a policy is not in the way of those that it is not about.
+// Where the kernel cannot judge at a macvtap, an ADD says what to do, and a policy is not in the way of those that it
+// is not about.
 func TestTapsWithout(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	web := w.pod("shop/web", "app: web")
 	const never = "no-link-is-called-so" // no kernel has a hook for that: some would wait for a link that has not come yet
 	g := model.WorkloadEndpoint{
-		Attachment: model.AttachmentKey{Network: "fast", ContainerID: web.Attachment.ContainerID, IfName: never}, Pod: web.Pod, Network: "shop/fast", IfName: never,
+		Attachment: model.AttachmentKey{Network: "fast", ContainerID: web.Attachment.ContainerID, IfName: never},
+		Pod:        web.Pod, Network: "shop/fast", IfName: never,
 		Netns: web.Netns, NetnsID: web.NetnsID, Tap: true,
 	}
 	if err := w.Admit(t.Context(), g); err != nil {
@@ -249,7 +270,9 @@ func TestTapsWithout(t *testing.T) {
 	w.eventually("it is written", func() bool { return strings.Contains(w.log.String(), "cannot be written") })
 	err := w.Admit(t.Context(), g)
 	var fault *model.Fault
-	if !errors.As(err, &fault) || fault.Code != model.CodeTryAgain || !strings.Contains(fault.Hint, "CONFIG_NETFILTER_EGRESS") || !strings.Contains(err.Error(), "macvtap "+never+" of pod shop/web") {
+	if !errors.As(err, &fault) || fault.Code != model.CodeTryAgain ||
+		!strings.Contains(fault.Hint, "CONFIG_NETFILTER_EGRESS") ||
+		!strings.Contains(err.Error(), "macvtap "+never+" of pod shop/web") {
 		t.Errorf("ADD: %v", err)
 	}
 	if err := w.Release(t.Context(), g.Attachment); err != nil {

@@ -13,8 +13,8 @@ import (
 	compiled "github.com/weft-net/weft/internal/plan/policy"
 )
 
-// TestNodeTablesTakeLong: while the kernel is busy with the node's tables, questions are answered, pods that are judged in their own
-// namespaces come with their policies, and pods go. What was held up is right afterwards.
+// TestNodeTablesTakeLong: while the kernel is busy with the node's tables, questions are answered, pods that are judged
+// in their own namespaces come with their policies, and pods go. What was held up is right afterwards.
 func TestNodeTablesTakeLong(t *testing.T) {
 	w := newWorld(t)
 	hold, held, release := make(chan bool, 1), make(chan bool), make(chan bool)
@@ -33,13 +33,16 @@ func TestNodeTablesTakeLong(t *testing.T) {
 			<-release
 		}
 	})
-	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`), w.pod("shop/other", "app: other")
+	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`),
+		w.pod("shop/other", "app: other")
 	leaves := w.pod("shop/leaves", "app: leaves")
 	friend1, other1 := w.bridged(friend, 3), w.bridged(other, 4)
 	w.serve(web, 80)
 	w.manifest("fast", onlyFastFriends)
 	w.manifest("deny", strings.Replace(denyWeb, "{name: deny-web}", "{namespace: shop, name: deny-web}", 1))
-	w.eventually("policies are known, and in force", func() bool { return w.Stats().Policies == 2 && !reaches(other.ns, web, 80) })
+	w.eventually("policies are known, and in force", func() bool {
+		return w.Stats().Policies == 2 && !reaches(other.ns, web, 80)
+	})
 
 	hold <- true
 	w.object("shop/late", "app: web", "n1")
@@ -70,7 +73,10 @@ func TestNodeTablesTakeLong(t *testing.T) {
 		}
 	})
 	prompt("Why", func() {
-		q := compiled.Query{From: compiled.Party{Addr: netip.MustParseAddr("10.9.0.77")}, To: compiled.Party{Pod: web.Pod}, Port: 80, Protocol: "TCP"}
+		q := compiled.Query{
+			From: compiled.Party{Addr: netip.MustParseAddr("10.9.0.77")}, To: compiled.Party{Pod: web.Pod}, Port: 80,
+			Protocol: "TCP",
+		}
 		if all, err := w.Why(q); err != nil || len(all) == 0 || all[0].Allowed {
 			t.Errorf("%v, %v", all, err)
 		}
@@ -94,7 +100,9 @@ func TestNodeTablesTakeLong(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	w.eventually("friends reach it, others do not", func() bool { return reaches(friend1.ns, web1, 80) && !reaches(other1.ns, web1, 80) })
+	w.eventually("friends reach it, others do not", func() bool {
+		return reaches(friend1.ns, web1, 80) && !reaches(other1.ns, web1, 80)
+	})
 	w.eventually("the node's table knows who came and who went", func() bool {
 		rules := nettest.Run(t, nil, "nft", "list", "table", compiled.TableFamily, compiled.TableName)
 		return !strings.Contains(rules, leaves.HostLink) && w.Stats().Failures == 0

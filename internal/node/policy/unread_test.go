@@ -11,7 +11,10 @@ import (
 // A policy that nobody understands, and no other: pods come all the same.
 func TestOnlyAnUnreadablePolicy(t *testing.T) {
 	w := newWorld(t)
-	w.manifest("bad", "apiVersion: k8s.cni.cncf.io/v1beta1\nkind: MultiNetworkPolicy\nmetadata: {namespace: shop, name: bad}\nspec: {podSelector: {}}\n")
+	w.manifest(
+		"bad",
+		"apiVersion: k8s.cni.cncf.io/v1beta1\nkind: MultiNetworkPolicy\nmetadata: {namespace: shop, name: bad}\nspec: {podSelector: {}}\n",
+	)
 	w.start()
 	w.eventually("the policy is known as faulty", func() bool { return w.Stats().Faulty == 1 })
 	web, friend := w.pod("shop/web", "app: web"), w.pod("shop/friend", "app: friend")
@@ -32,7 +35,9 @@ func TestNextSandboxOfAPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	next.Attachment.ContainerID, next.Netns, next.NetnsID = "c-next", ns.Path(), id
-	w.eventually("the first one's table stands", func() bool { return nettest.Run(t, old.ns, "nft", "list", "tables") != "" })
+	w.eventually("the first one's table stands", func() bool {
+		return nettest.Run(t, old.ns, "nft", "list", "tables") != ""
+	})
 	if err := w.Admit(t.Context(), next); err != nil {
 		t.Fatal(err)
 	}

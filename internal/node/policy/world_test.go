@@ -92,8 +92,10 @@ func newWorld(t *testing.T) *world {
 			t.Log(w.log.String())
 		}
 	})
-	w.manifest("ns-shop", "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {kubernetes.io/metadata.name: shop}}\n")
-	w.manifest("ns-bank", "apiVersion: v1\nkind: Namespace\nmetadata: {name: bank, labels: {kubernetes.io/metadata.name: bank}}\n")
+	w.manifest("ns-shop",
+		"apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {kubernetes.io/metadata.name: shop}}\n")
+	w.manifest("ns-bank",
+		"apiVersion: v1\nkind: Namespace\nmetadata: {name: bank, labels: {kubernetes.io/metadata.name: bank}}\n")
 	return w
 }
 
@@ -171,7 +173,8 @@ func (w *world) guarded(name string) model.WorkloadEndpoint {
 	n := len(w.pods) + 2
 	return model.WorkloadEndpoint{
 		Attachment: model.AttachmentKey{Network: "net", ContainerID: "c-" + short, IfName: "eth0"},
-		Pod:        model.PodRef{Namespace: namespace, Name: short, UID: "uid-" + short}, IfName: "eth0", HostLink: "cali" + short, HostEnd: model.HostEndRouted,
+		Pod:        model.PodRef{Namespace: namespace, Name: short, UID: "uid-" + short}, IfName: "eth0",
+		HostLink: "cali" + short, HostEnd: model.HostEndRouted,
 		Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 9, 0, byte(n)})},
 	}
 }

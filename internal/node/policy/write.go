@@ -87,8 +87,8 @@ func (e *Enforcer) doubt(why *uint64) {
 	}
 }
 
-// commit writes what has changed, the node's tables first; the error is that of the node's own table. While not everything is
-// known, the kernel stays as it is.
+// commit writes what has changed, the node's tables first; the error is that of the node's own table. While not
+// everything is known, the kernel stays as it is.
 func (e *Enforcer) commit(ctx context.Context) error {
 	e.writes.take()
 	known, err := e.writeNode(ctx)
@@ -99,8 +99,8 @@ func (e *Enforcer) commit(ctx context.Context) error {
 	return err
 }
 
-// writeNode writes what has changed in the node's tables, and has what has changed in pods be written next; false while not
-// everything is known. It is the caller's turn.
+// writeNode writes what has changed in the node's tables, and has what has changed in pods be written next; false while
+// not everything is known. It is the caller's turn.
 func (e *Enforcer) writeNode(ctx context.Context) (known bool, err error) {
 	e.mu.Lock()
 	if !e.ready() {
@@ -169,7 +169,8 @@ func (e *Enforcer) needless() []policy.Place {
 	return out
 }
 
-// spare has the tables of places that needed none before the node's tables were written be taken away. The lock is held.
+// spare has the tables of places that needed none before the node's tables were written be taken away. The lock is
+// held.
 func (e *Enforcer) spare(needless []policy.Place) {
 	for _, p := range needless {
 		if at := e.places[p]; at != nil {
@@ -178,8 +179,8 @@ func (e *Enforcer) spare(needless []policy.Place) {
 	}
 }
 
-// queue has changes of tables in pods be written by writePods. Where the node's tables could not be, none is taken away. The lock
-// is held.
+// queue has changes of tables in pods be written by writePods. Where the node's tables could not be, none is taken
+// away. The lock is held.
 func (e *Enforcer) queue(changes []policy.Change, nodeWritten bool) {
 	for _, c := range changes {
 		if c.Place.OnNode() {
@@ -194,8 +195,9 @@ func (e *Enforcer) queue(changes []policy.Change, nodeWritten bool) {
 	}
 }
 
-// ordered has the node's tables be written before those in pods go, so that an interface whose packets are judged elsewhere from now on is
-// judged all the time; and of those in pods the ones that go before those that come: two may be in one namespace.
+// ordered has the node's tables be written before those in pods go, so that an interface whose packets are judged
+// elsewhere from now on is judged all the time; and of those in pods the ones that go before those that come: two may
+// be in one namespace.
 func ordered(in []policy.Change) []policy.Change {
 	step := func(c policy.Change) int {
 		switch {
@@ -206,7 +208,9 @@ func ordered(in []policy.Change) []policy.Change {
 		}
 		return 2
 	}
-	return slices.SortedStableFunc(slices.Values(in), func(a, b policy.Change) int { return cmp.Compare(step(a), step(b)) })
+	return slices.SortedStableFunc(slices.Values(in), func(a, b policy.Change) int {
+		return cmp.Compare(step(a), step(b))
+	})
 }
 
 // change changes the node's table.
@@ -227,13 +231,14 @@ func (e *Enforcer) write(ctx context.Context, at *kernel.Conn, c policy.Change) 
 		return at.RemoveTables(ctx, bare(c.Place))
 	}
 	if c.Made {
-		return at.ApplyTables(ctx, append(c.Place.Beside(), state.Table{Family: c.Family, Name: c.Name, Sets: c.MakeSets, Chains: c.MakeChains}))
+		return at.ApplyTables(ctx,
+			append(c.Place.Beside(), state.Table{Family: c.Family, Name: c.Name, Sets: c.MakeSets, Chains: c.MakeChains}))
 	}
 	return at.Change(ctx, []state.TableChange{c.TableChange})
 }
 
-// whole makes the node's tables what they should be, and has those in pods be made so next. It is the turn of who writes the
-// node's.
+// whole makes the node's tables what they should be, and has those in pods be made so next. It is the turn of who
+// writes the node's.
 func (e *Enforcer) whole(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTime)
 	defer cancel()
@@ -265,7 +270,9 @@ func (e *Enforcer) whole(ctx context.Context) error {
 }
 
 // put makes sure of the table of a place, or that there is none.
-func (e *Enforcer) put(ctx context.Context, at *kernel.Conn, tables map[policy.Place]state.Table, p policy.Place) error {
+func (e *Enforcer) put(
+	ctx context.Context, at *kernel.Conn, tables map[policy.Place]state.Table, p policy.Place,
+) error {
 	e.writing(p)
 	if t, ok := tables[p]; ok {
 		return at.ApplyTables(ctx, append(p.Beside(), t))

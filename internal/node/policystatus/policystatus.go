@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policystatus reports on the API server which parts of a network policy weft does not support: in a condition of a
-// ClusterNetworkPolicy, in an event of a policy whose kind has no conditions.
+// Package policystatus reports on the API server which parts of a network policy weft does not support: in a condition
+// of a ClusterNetworkPolicy, in an event of a policy whose kind has no conditions.
 //
-// Every node finds the same faults. The nodes take turns, by their rank, so that the first one writes and the others find it written.
+// Every node finds the same faults. The nodes take turns, by their rank, so that the first one writes and the others
+// find it written.
 package policystatus
 
 import (

@@ -10,10 +10,13 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// A policy that is not understood says so in its condition, others' conditions stay, and one that never was wrong is left alone.
+// A policy that is not understood says so in its condition, others' conditions stay, and one that never was wrong is
+// left alone.
 func TestPolicyCondition(t *testing.T) {
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-	o, err := store.NewObject([]byte(`{"apiVersion":"policy.networking.k8s.io/v1alpha2","kind":"ClusterNetworkPolicy","metadata":{"name":"p","generation":7},
+	o, err := store.NewObject(
+		[]byte(
+			`{"apiVersion":"policy.networking.k8s.io/v1alpha2","kind":"ClusterNetworkPolicy","metadata":{"name":"p","generation":7},
 		"spec":{},"status":{"conditions":[{"type":"Theirs","status":"True"}]}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +29,8 @@ func TestPolicyCondition(t *testing.T) {
 		t.Fatal(changed, err)
 	}
 	for _, want := range []string{
-		`{"status":"True","type":"Theirs"}`, `"message":"spec.tier is wrong"`, `"observedGeneration":7`, `"status":"False","type":"weft.dev/Understood"`,
+		`{"status":"True","type":"Theirs"}`, `"message":"spec.tier is wrong"`, `"observedGeneration":7`,
+		`"status":"False","type":"weft.dev/Understood"`,
 		`"lastTransitionTime":"2030-01-02T03:04:05Z"`,
 	} {
 		if !strings.Contains(string(bad.Raw), want) {
@@ -37,7 +41,8 @@ func TestPolicyCondition(t *testing.T) {
 		t.Error("the same is written again", err)
 	}
 	good, changed, err := withCondition(bad, "", now)
-	if err != nil || !changed || !strings.Contains(string(good.Raw), `"status":"True","type":"weft.dev/Understood"`) || strings.Contains(string(good.Raw), "wrong") {
+	if err != nil || !changed || !strings.Contains(string(good.Raw), `"status":"True","type":"weft.dev/Understood"`) ||
+		strings.Contains(string(good.Raw), "wrong") {
 		t.Errorf("%t %v %s", changed, err, good.Raw)
 	}
 }

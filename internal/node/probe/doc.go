@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package probe asks the other nodes of a mesh by real packets, and tells where the fault is when one cannot be reached.
+// Package probe asks the other nodes of a mesh by real packets, and tells where the fault is when one cannot be
+// reached.
 //
 // # Vocabulary
 //

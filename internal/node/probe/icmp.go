@@ -177,7 +177,8 @@ func (e echo) understand(b, request []byte) (answer, bool) {
 	if !e.to.Is6() && len(quoted) > 0 {
 		size = int(quoted[0]&0xf) * 4
 	}
-	if len(quoted) < size+headerICMP || quoted[size] != request[0] || string(quoted[size+4:size+8]) != string(request[4:8]) {
+	if len(quoted) < size+headerICMP || quoted[size] != request[0] ||
+		string(quoted[size+4:size+8]) != string(request[4:8]) {
 		return answer{}, false
 	}
 	switch {

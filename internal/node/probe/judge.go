@@ -11,7 +11,10 @@ import (
 
 // unreachable tells errors that are an answer of this node's own kernel.
 func unreachable(err error) bool {
-	for _, e := range []error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EHOSTDOWN, unix.ENETDOWN, unix.ECONNREFUSED, unix.EINVAL, unix.EADDRNOTAVAIL, unix.ENODEV, unix.ENOBUFS} {
+	for _, e := range []error{
+		unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EHOSTDOWN, unix.ENETDOWN, unix.ECONNREFUSED, unix.EINVAL,
+		unix.EADDRNOTAVAIL, unix.ENODEV, unix.ENOBUFS,
+	} {
 		if errors.Is(err, e) {
 			return true
 		}

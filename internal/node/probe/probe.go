@@ -20,7 +20,8 @@ type Target struct {
 	// Underlay is the peer's address on the wire, MTU the largest packet of this node's end of it.
 	Underlay    netip.Addr
 	UnderlayMTU int
-	// Overlay is the first address of the peer's pods. Tunnel tells that the peer has it itself, and that there is a tunnel.
+	// Overlay is the first address of the peer's pods. Tunnel tells that the peer has it itself, and that there is a
+	// tunnel.
 	Overlay    netip.Addr
 	OverlayMTU int
 	Tunnel     bool
@@ -84,7 +85,11 @@ func All(ctx context.Context, ns *netns.NS, targets []Target) ([]Result, error) 
 
 // one asks one target.
 func one(ctx context.Context, ns *netns.NS, t Target) (Result, error) {
-	p := prober{ns: ns, t: t, r: Result{Peer: t.Name, Backend: t.Backend, Underlay: t.Underlay, Overlay: t.Overlay, MTU: t.OverlayMTU}}
+	p := prober{
+		ns: ns, t: t, r: Result{
+			Peer: t.Name, Backend: t.Backend, Underlay: t.Underlay, Overlay: t.Overlay, MTU: t.OverlayMTU,
+		},
+	}
 	p.r.LargeState, p.r.ChecksumState = "not asked", "not asked"
 	if err := p.states(ctx); err != nil {
 		return p.r, fmt.Errorf("peer %s: %w", t.Name, err)

@@ -38,7 +38,8 @@ func join(t *testing.T, backend string, spoiled bool) *pair {
 		p.ip(0, "link add eth0 type veth peer name eth0 netns "+p.nodes[1].Path())
 	}
 	for i := range p.nodes {
-		p.ip(i, "link set lo up", "link set eth0 up", fmt.Sprintf("addr add 192.168.0.%d/24 dev eth0", i+1), fmt.Sprintf("addr add fd00::%d/64 dev eth0 nodad", i+1))
+		p.ip(i, "link set lo up", "link set eth0 up", fmt.Sprintf("addr add 192.168.0.%d/24 dev eth0", i+1),
+			fmt.Sprintf("addr add fd00::%d/64 dev eth0 nodad", i+1))
 	}
 	for i := range p.nodes {
 		p.neighbour(i)
@@ -47,8 +48,8 @@ func join(t *testing.T, backend string, spoiled bool) *pair {
 	return p
 }
 
-// neighbour makes the other node's entry a permanent one: the machine's table of neighbours is one for all namespaces, and
-// others may fill it.
+// neighbour makes the other node's entry a permanent one: the machine's table of neighbours is one for all namespaces,
+// and others may fill it.
 func (p *pair) neighbour(i int) {
 	p.t.Helper()
 	mac, fields := "", strings.Fields(nettest.Run(p.t, p.nodes[1-i], "ip", "-o", "link", "show", "eth0"))
@@ -79,13 +80,19 @@ func (p *pair) reconcile(i int, backend string) mesh.Topology {
 	c := &model.Cluster{Self: string(rune('a' + i))}
 	for j := range p.nodes {
 		c.Nodes = append(c.Nodes, model.Node{
-			Name:     string(rune('a' + j)),
-			Addrs:    []netip.Addr{netip.MustParseAddr(fmt.Sprintf("192.168.0.%d", j+1)), netip.MustParseAddr(fmt.Sprintf("fd00::%d", j+1))},
-			PodCIDRs: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.244.%d.0/24", j+1)), netip.MustParsePrefix(fmt.Sprintf("fd00:244:%d::/64", j+1))},
+			Name: string(rune('a' + j)),
+			Addrs: []netip.Addr{
+				netip.MustParseAddr(fmt.Sprintf("192.168.0.%d", j+1)), netip.MustParseAddr(fmt.Sprintf("fd00::%d", j+1)),
+			},
+			PodCIDRs: []netip.Prefix{
+				netip.MustParsePrefix(fmt.Sprintf("10.244.%d.0/24", j+1)),
+				netip.MustParsePrefix(fmt.Sprintf("fd00:244:%d::/64", j+1)),
+			},
 		})
 	}
 	r := reconcile.New(reconcile.Config{
-		Host: conn, NS: p.nodes[i], Mesh: mesh.Config{Backend: backend}, Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
+		Host: conn, NS: p.nodes[i], Mesh: mesh.Config{Backend: backend}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+		After: time.After,
 	})
 	status, err := r.Once(p.t.Context(), c)
 	if err != nil {
@@ -101,7 +108,8 @@ func (p *pair) ask() []probe.Result {
 	t := p.topo[0]
 	for _, r := range t.Reaches(t.Peers[0]) {
 		targets = append(targets, probe.Target{
-			Name: "b", Backend: t.Peers[0].Backend, Underlay: r.Far, UnderlayMTU: r.Underlay.MTU, Overlay: r.CIDR.Addr(), OverlayMTU: r.MTU, Tunnel: r.Tunnel,
+			Name: "b", Backend: t.Peers[0].Backend, Underlay: r.Far, UnderlayMTU: r.Underlay.MTU, Overlay: r.CIDR.Addr(),
+			OverlayMTU: r.MTU, Tunnel: r.Tunnel,
 		})
 	}
 	results, err := probe.All(p.t.Context(), p.nodes[0], targets)
@@ -124,25 +132,42 @@ func TestFaults(t *testing.T) {
 	}{
 		{name: "host-gw", backend: "host-gw"},
 		{name: "vxlan", backend: "vxlan"},
-		{name: "wire cut", backend: "vxlan", harm: func(p *pair) { p.ip(1, "link set eth0 down") }, want: probe.Underlay, says: "peer b does not answer at"},
-		{name: "wire cut, host-gw", backend: "host-gw", harm: func(p *pair) { p.ip(1, "link set eth0 down") }, want: probe.Underlay, says: "peer b does not answer at"},
+		{
+			name: "wire cut", backend: "vxlan", harm: func(p *pair) { p.ip(1, "link set eth0 down") }, want: probe.Underlay,
+			says: "peer b does not answer at",
+		},
+		{
+			name: "wire cut, host-gw", backend: "host-gw", harm: func(p *pair) { p.ip(1, "link set eth0 down") },
+			want: probe.Underlay, says: "peer b does not answer at",
+		},
 		{name: "port closed", backend: "vxlan", harm: func(p *pair) {
-			p.nft(1, "add table inet shut", "add chain inet shut in { type filter hook input priority 0; }", "add rule inet shut in udp dport 8472 drop")
+			p.nft(1, "add table inet shut", "add chain inet shut in { type filter hook input priority 0; }",
+				"add rule inet shut in udp dport 8472 drop")
 		}, want: probe.Encapsulation, says: "but not through vxlan"},
 		{name: "wrong forwarding entry", backend: "vxlan", harm: func(p *pair) {
 			for _, family := range []string{"", "-v6"} {
 				dev := "flannel" + family + ".1"
 				entry := strings.Fields(nettest.Run(p.t, p.nodes[0], "bridge", "fdb", "show", "dev", dev))
-				nettest.Run(p.t, p.nodes[0], "bridge", "fdb", "replace", entry[0], "dev", dev, "dst", map[string]string{"": "192.168.0.77", "-v6": "fd00::77"}[family], "self", "permanent")
+				nettest.Run(p.t, p.nodes[0], "bridge", "fdb", "replace", entry[0], "dev", dev, "dst",
+					map[string]string{"": "192.168.0.77", "-v6": "fd00::77"}[family], "self", "permanent")
 			}
 		}, want: probe.Encapsulation, says: "but not through vxlan"},
-		{name: "device gone at the peer", backend: "vxlan", harm: func(p *pair) { p.ip(1, "link del flannel.1", "link del flannel-v6.1") }, want: probe.Encapsulation},
+		{
+			name: "device gone at the peer", backend: "vxlan",
+			harm: func(p *pair) { p.ip(1, "link del flannel.1", "link del flannel-v6.1") }, want: probe.Encapsulation,
+		},
 		{name: "no forwarding at the peer", backend: "host-gw", harm: func(p *pair) {
 			p.nft(1, "add table inet shut", "add chain inet shut in { type filter hook prerouting priority 0; }",
 				"add rule inet shut in ip daddr 10.244.0.0/16 drop", "add rule inet shut in ip6 daddr fd00:244::/32 drop")
 		}, want: probe.Encapsulation, says: "nothing in its prefix"},
-		{name: "narrow wire", backend: "vxlan", harm: func(p *pair) { p.narrow(1400) }, want: probe.MTU, says: "do not reach peer b"},
-		{name: "narrow wire, host-gw", backend: "host-gw", harm: func(p *pair) { p.narrow(1400) }, want: probe.MTU, says: "1400 pass"},
+		{
+			name: "narrow wire", backend: "vxlan", harm: func(p *pair) { p.narrow(1400) }, want: probe.MTU,
+			says: "do not reach peer b",
+		},
+		{
+			name: "narrow wire, host-gw", backend: "host-gw", harm: func(p *pair) { p.narrow(1400) }, want: probe.MTU,
+			says: "1400 pass",
+		},
 		{name: "wrong checksums", backend: "vxlan", spoiled: true, want: probe.Checksum, says: "wrong checksums"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -49,7 +49,8 @@ func Wait(ctx context.Context, urls []string, after func(time.Duration) <-chan t
 var errTimeout = fmt.Errorf("not ready within %s", timeout)
 
 func shut(url string, err error) error {
-	return model.Faultf(model.CodeTryAgain, "look at what serves it, or leave it out of readiness_gates", "plugin calico: readiness gate %s: %w", url, err)
+	return model.Faultf(model.CodeTryAgain, "look at what serves it, or leave it out of readiness_gates",
+		"plugin calico: readiness gate %s: %w", url, err)
 }
 
 func passes(ctx context.Context, url string) error {

@@ -15,9 +15,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Some network cards compute wrong checksums for packets inside of VXLAN; pods then reach each other with ping and nothing
-// else. So the first peers that answer are asked once, through each device, whether packets arrive whole. Where they do
-// not, and only there, the plan has the kernel compute checksums.
+// Some network cards compute wrong checksums for packets inside of VXLAN; pods then reach each other with ping and
+// nothing else. So the first peers that answer are asked once, through each device, whether packets arrive whole. Where
+// they do not, and only there, the plan has the kernel compute checksums.
 
 const (
 	// probed bounds how many peers are asked at a time.
@@ -41,14 +41,19 @@ type checksums struct {
 }
 
 func newChecksums() *checksums {
-	return &checksums{via: map[string]string{}, told: map[string]string{}, verdicts: make(chan map[string]effect.Verdict, 1), wait: firstAsk}
+	return &checksums{
+		via: map[string]string{}, told: map[string]string{}, verdicts: make(chan map[string]effect.Verdict, 1),
+		wait: firstAsk,
+	}
 }
 
-// targets are the far ends to ask through a device, some of them: those that come behind self in the order of names, so that
-// not all nodes ask the same ones, and with each turn the next.
+// targets are the far ends to ask through a device, some of them: those that come behind self in the order of names, so
+// that not all nodes ask the same ones, and with each turn the next.
 func targets(t mesh.Topology, device string, turn int) []netip.Addr {
 	var out []netip.Addr
-	first, _ := slices.BinarySearchFunc(t.Peers, t.Self, func(p mesh.Peer, self string) int { return strings.Compare(p.Name, self) })
+	first, _ := slices.BinarySearchFunc(t.Peers, t.Self, func(p mesh.Peer, self string) int {
+		return strings.Compare(p.Name, self)
+	})
 	for i := range t.Peers {
 		p := t.Peers[(first+turn*probed+i)%len(t.Peers)]
 		for _, n := range p.Fragment.Host.Neighs {
@@ -132,7 +137,8 @@ func (l *loop) judge(found map[string]effect.Verdict) bool {
 		changed = changed || c.told[device.Name] != v.String()
 		c.told[device.Name] = v.String()
 		if v == effect.Broken && !slices.Contains(c.bad, device.Name) {
-			l.cfg.Log.Warn("packets in the tunnel arrive with wrong checksums: from now on the kernel computes them", "device", device.Name,
+			l.cfg.Log.Warn("packets in the tunnel arrive with wrong checksums: from now on the kernel computes them",
+				"device", device.Name,
 				"hint", "look for a newer driver of the network card of "+c.via[device.Name])
 			c.bad = append(c.bad, device.Name)
 		}

@@ -19,7 +19,10 @@ import (
 func hears(t *testing.T, from, to *netns.NS, addr string) bool {
 	t.Helper()
 	var in net.PacketConn
-	if err := to.Do(func() (err error) { in, err = net.ListenPacket("udp", net.JoinHostPort(addr, "7777")); return err }); err != nil {
+	if err := to.Do(func() (err error) {
+		in, err = net.ListenPacket("udp", net.JoinHostPort(addr, "7777"))
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = in.Close() }()
@@ -60,7 +63,8 @@ func TestChecksums(t *testing.T) {
 			}
 			if !spoiled {
 				within(t, 40*time.Second, "a verdict", func() bool { return len(n1.keeper.Status().Checksums) == 2 })
-				if s := n1.keeper.Status(); s.Checksums["flannel.1"] != "whole" || strings.Contains(s.Topology.Text(), "tx_checksum") {
+				if s := n1.keeper.Status(); s.Checksums["flannel.1"] != "whole" ||
+					strings.Contains(s.Topology.Text(), "tx_checksum") {
 					t.Errorf("%v\n%s", s.Checksums, s.Topology.Text())
 				}
 			} else if !strings.Contains(n1.keeper.Status().Topology.Text(), "tx_checksum off") {
@@ -91,7 +95,8 @@ func pairOf(t *testing.T, spoiled bool) *cluster {
 	}
 	for i := 1; i <= 2; i++ {
 		ns := c.nodes[i-1].node
-		ip(t, ns, "link set eth0 address "+mac(i), fmt.Sprintf("addr add 192.168.0.%d/24 dev eth0", i), fmt.Sprintf("addr add fd00::%d/64 dev eth0 nodad", i))
+		ip(t, ns, "link set eth0 address "+mac(i), fmt.Sprintf("addr add 192.168.0.%d/24 dev eth0", i),
+			fmt.Sprintf("addr add fd00::%d/64 dev eth0 nodad", i))
 		neigh(t, ns, "eth0", 3-i, fmt.Sprintf("192.168.0.%d", 3-i), fmt.Sprintf("fd00::%d", 3-i))
 		c.nodes[i-1].start(c)
 	}

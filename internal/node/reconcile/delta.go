@@ -13,15 +13,16 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// When facts change and the last pass succeeded, only what changed in the plan is brought to the kernel: in a cluster of
-// thousands of nodes one of them comes, goes or moves now and then, and the others must not be read for it.
+// When facts change and the last pass succeeded, only what changed in the plan is brought to the kernel: in a cluster
+// of thousands of nodes one of them comes, goes or moves now and then, and the others must not be read for it.
 
-// step applies the fragments that differ from those in force, and takes away what those held that no new one holds. It says
-// false when all of them must be looked at.
+// step applies the fragments that differ from those in force, and takes away what those held that no new one holds. It
+// says false when all of them must be looked at.
 func (r *Reconciler) step(ctx context.Context, spaces kernel.Spaces, old mesh.Topology, status *Status) (bool, error) {
 	t := &status.Topology
 	tables, same := changedTables(old.Node, t.Node)
-	if !r.settled || !same || !slices.EqualFunc(old.Underlay, t.Underlay, func(a, b mesh.Underlay) bool { return reflect.DeepEqual(a, b) }) {
+	if !r.settled || !same ||
+		!slices.EqualFunc(old.Underlay, t.Underlay, func(a, b mesh.Underlay) bool { return reflect.DeepEqual(a, b) }) {
 		return false, nil
 	}
 	add, gone := difference(old.Peers, t.Peers)
@@ -41,8 +42,8 @@ func (r *Reconciler) step(ctx context.Context, spaces kernel.Spaces, old mesh.To
 	return true, nil
 }
 
-// changedTables are the tables of the node's part that are others than before: sets of peers' addresses change with the peers. It
-// says false when anything else of the part is another.
+// changedTables are the tables of the node's part that are others than before: sets of peers' addresses change with the
+// peers. It says false when anything else of the part is another.
 func changedTables(old, now state.Fragment) (changed []state.Table, same bool) {
 	was, is := old.Host.Tables, now.Host.Tables
 	if !slices.EqualFunc(was, is, func(a, b state.Table) bool { return a.Family == b.Family && a.Name == b.Name }) {
@@ -105,7 +106,8 @@ func without(s, other state.Space) state.Space {
 
 // sameFragment is reflect.DeepEqual, faster for what most peers have.
 func sameFragment(a, b state.Fragment) bool {
-	if a.Owner != b.Owner || len(a.Host.Routes) != len(b.Host.Routes) || !slices.Equal(a.Host.Neighs, b.Host.Neighs) || !slices.Equal(a.Host.FDBs, b.Host.FDBs) {
+	if a.Owner != b.Owner || len(a.Host.Routes) != len(b.Host.Routes) || !slices.Equal(a.Host.Neighs, b.Host.Neighs) ||
+		!slices.Equal(a.Host.FDBs, b.Host.FDBs) {
 		return false
 	}
 	for i, r := range a.Host.Routes {
@@ -115,7 +117,8 @@ func sameFragment(a, b state.Fragment) bool {
 	}
 	plain := func(f state.Fragment) bool {
 		h := f.Host
-		more := len(h.Links) + len(h.Addrs) + len(h.Rules) + len(h.Sysctls) + len(h.Tables) + len(h.Qdiscs) + len(h.Sources) + len(h.IPTables) + len(f.Effects)
+		more := len(h.Links) + len(h.Addrs) + len(h.Rules) + len(h.Sysctls) + len(h.Tables) + len(h.Qdiscs) + len(h.Sources) +
+			len(h.IPTables) + len(f.Effects)
 		return more == 0 && !slices.ContainsFunc(h.Routes, func(r state.Route) bool {
 			return r.Scope != nil || len(r.Beside) > 0 || r.Src.IsValid() || r.MTU+r.AdvMSS > 0 || r.Type != 0 || r.Table != 0
 		})
@@ -126,7 +129,8 @@ func sameFragment(a, b state.Fragment) bool {
 // sameTopology is reflect.DeepEqual, faster for many peers.
 func sameTopology(a, b mesh.Topology) bool {
 	same := slices.EqualFunc(a.Peers, b.Peers, func(a, b mesh.Peer) bool {
-		return a.Name == b.Name && a.Backend == b.Backend && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.PodCIDRs, b.PodCIDRs) && slices.Equal(a.Blocks, b.Blocks) && sameFragment(a.Fragment, b.Fragment)
+		return a.Name == b.Name && a.Backend == b.Backend && slices.Equal(a.Addrs, b.Addrs) &&
+			slices.Equal(a.PodCIDRs, b.PodCIDRs) && slices.Equal(a.Blocks, b.Blocks) && sameFragment(a.Fragment, b.Fragment)
 	})
 	a.Peers, b.Peers = nil, nil
 	return same && reflect.DeepEqual(a, b)

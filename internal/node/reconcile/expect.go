@@ -11,8 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// expected is what the kernel should hold of routes and tunnels. Each change of weft's own comes back as a sign; it is no
-// news, as long as it says what is expected. What is expected is said before it is done.
+// expected is what the kernel should hold of routes and tunnels. Each change of weft's own comes back as a sign; it is
+// no news, as long as it says what is expected. What is expected is said before it is done.
 type expected struct {
 	mu     sync.Mutex
 	links  map[string]bool
@@ -32,7 +32,9 @@ type fdbAt struct {
 }
 
 func newExpected() *expected {
-	return &expected{links: map[string]bool{}, routes: map[routeID]bool{}, neighs: map[neighAt]state.MAC{}, fdbs: map[fdbAt]netip.Addr{}}
+	return &expected{
+		links: map[string]bool{}, routes: map[routeID]bool{}, neighs: map[neighAt]state.MAC{}, fdbs: map[fdbAt]netip.Addr{},
+	}
 }
 
 // set forgets what was expected before.

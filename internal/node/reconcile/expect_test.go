@@ -12,7 +12,8 @@ import (
 
 // TestNews: what the kernel tells of weft's own changes is no news, what others do is.
 func TestNews(t *testing.T) {
-	dst, gw, far := netip.MustParsePrefix("10.244.2.0/24"), netip.MustParseAddr("10.244.2.0"), netip.MustParseAddr("192.168.0.2")
+	dst, gw, far := netip.MustParsePrefix("10.244.2.0/24"), netip.MustParseAddr("10.244.2.0"),
+		netip.MustParseAddr("192.168.0.2")
 	mac, other := state.MAC{2, 0, 0, 0, 0, 2}, [6]byte{2, 0, 0, 0, 0, 9}
 	peer := state.Space{
 		Routes: []state.Route{{Dst: dst, Gw: gw, Link: "flannel.1", Metric: 7}},
@@ -39,7 +40,10 @@ func TestNews(t *testing.T) {
 		{"neighbour is forgotten", with(neigh, func(s *watch.Sign) { s.Permanent = false }), true, false},
 		{"neighbour has another address", with(neigh, func(s *watch.Sign) { s.MAC = other }), true, true},
 		{"entry comes", fdb, false, true},
-		{"entry is told again without its tunnel's end", with(fdb, func(s *watch.Sign) { s.Addr = netip.Addr{} }), false, false},
+		{
+			"entry is told again without its tunnel's end", with(fdb, func(s *watch.Sign) { s.Addr = netip.Addr{} }),
+			false, false,
+		},
 		{"entry goes", gone(fdb), true, false},
 		{"entry leads elsewhere", with(fdb, func(s *watch.Sign) { s.Addr = gw }), true, true},
 	} {

@@ -13,8 +13,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// flannels tells routes that flannel has left on a node which weft took over. They have no metric, so they go before weft's
-// own and would lead on to where a peer was once. They are taken away after weft's own are there, so no packet is lost.
+// flannels tells routes that flannel has left on a node which weft took over. They have no metric, so they go before
+// weft's own and would lead on to where a peer was once. They are taken away after weft's own are there, so no packet
+// is lost.
 type flannels struct {
 	own      map[string]state.Kind // the mesh's own links, where they may have been flannel's
 	underlay map[string]bool       // the links to peers
@@ -47,10 +48,12 @@ func (f flannels) made(r state.Route) bool {
 	case own:
 		return r.OnLink && (kind == state.IPIP || r.Gw == r.Dst.Masked().Addr())
 	}
-	return f.underlay[r.Link] && f.lengths[r.Dst.Bits()] && slices.ContainsFunc(f.networks, func(n netip.Prefix) bool { return n.Contains(r.Dst.Addr()) })
+	return f.underlay[r.Link] && f.lengths[r.Dst.Bits()] &&
+		slices.ContainsFunc(f.networks, func(n netip.Prefix) bool { return n.Contains(r.Dst.Addr()) })
 }
 
-// takeOver does so, once after a start: no flannel can come later. Its neighbours and forwarding entries went with sweep.
+// takeOver does so, once after a start: no flannel can come later. Its neighbours and forwarding entries went with
+// sweep.
 func (r *Reconciler) takeOver(ctx context.Context, spaces kernel.Spaces, before state.Space, t mesh.Topology) error {
 	if r.tookOver {
 		return nil

@@ -28,8 +28,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// cutting is a context that ends when it was asked for the n-th time whether it has: what reads and writes the kernel asks
-// before each batch, so all stops between two of them, as after a kill.
+// cutting is a context that ends when it was asked for the n-th time whether it has: what reads and writes the kernel
+// asks before each batch, so all stops between two of them, as after a kill.
 type cutting struct {
 	context.Context
 	left atomic.Int64
@@ -78,7 +78,9 @@ func TestCutAtEveryStep(t *testing.T) {
 	}
 	defer func() { _ = conn.Close() }()
 	begin := func(how mesh.Config) *reconcile.Reconciler {
-		return reconcile.New(reconcile.Config{Host: conn, NS: n1.node, Mesh: how, Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After})
+		return reconcile.New(reconcile.Config{
+			Host: conn, NS: n1.node, Mesh: how, Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
+		})
 	}
 	full := picture(t, c, n1.name)
 	fewer := *full
@@ -165,7 +167,9 @@ func TestBeKilled(t *testing.T) {
 	f := facts.New(s, "n1", log, time.After)
 	go func() { _ = f.Run(t.Context()) }()
 	<-f.Synced()
-	r := reconcile.New(reconcile.Config{Host: conn, NS: ns, Mesh: mesh.Config{Backend: words[2]}, Log: log, Now: time.Now, After: time.After, Facts: f})
+	r := reconcile.New(reconcile.Config{
+		Host: conn, NS: ns, Mesh: mesh.Config{Backend: words[2]}, Log: log, Now: time.Now, After: time.After, Facts: f,
+	})
 	_, _ = os.Stdout.WriteString("ready\n")
 	_ = r.Run(t.Context())
 }
@@ -235,7 +239,10 @@ func TestStoreIsAway(t *testing.T) {
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithCancel(t.Context())
 	f := facts.New(silent{}, n1.name, log, time.After)
-	r := reconcile.New(reconcile.Config{Facts: f, Host: conn, NS: n1.node, Log: log, Now: time.Now, After: time.After, Mesh: n1.mesh, Full: 20 * time.Millisecond})
+	r := reconcile.New(reconcile.Config{
+		Facts: f, Host: conn, NS: n1.node, Log: log, Now: time.Now, After: time.After, Mesh: n1.mesh,
+		Full: 20 * time.Millisecond,
+	})
 	done := make(chan error, 2)
 	go func() { done <- f.Run(ctx) }()
 	go func() { done <- r.Run(ctx) }()

@@ -26,14 +26,16 @@ type large struct {
 func newLarge(t *testing.T) *large {
 	t.Helper()
 	ns := nettest.NS(t, "node")
-	ip(t, ns, "link set lo up", "link add eth0 type veth peer name far", "link set eth0 up", "link set far up", "addr add 172.16.0.1/12 dev eth0")
+	ip(t, ns, "link set lo up", "link add eth0 type veth peer name far", "link set eth0 up", "link set far up",
+		"addr add 172.16.0.1/12 dev eth0")
 	conn, err := kernel.Dial(ns)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	return &large{t, conn, reconcile.New(reconcile.Config{
-		Host: conn, NS: ns, Mesh: mesh.Config{Backend: "vxlan"}, Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
+		Host: conn, NS: ns, Mesh: mesh.Config{Backend: "vxlan"}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+		After: time.After,
 	})}
 }
 
@@ -53,12 +55,14 @@ func (l *large) pass(peers int) (messages int) {
 		l.t.Fatal(err)
 	}
 	messages = l.conn.Messages() - before
-	if d, err := (kernel.Spaces{Host: l.conn}).Diff(l.t.Context(), status.Topology.Fragments()[peers]); err != nil || len(d) > 0 {
+	if d, err := (kernel.Spaces{Host: l.conn}).Diff(l.t.Context(), status.Topology.Fragments()[peers]); err != nil ||
+		len(d) > 0 {
 		l.t.Fatalf("the last peer: %v %v", d, err)
 	}
 	have, err := l.conn.ReadMarked(l.t.Context(), kernel.Marks{Alias: mesh.Mark, Protocols: []uint8{mesh.Protocol}})
 	if err != nil || len(have.Routes) != peers || len(have.Neighs) != peers || len(have.FDBs) != peers {
-		l.t.Fatalf("%d peers: %d routes, %d neighbours, %d entries: %v", peers, len(have.Routes), len(have.Neighs), len(have.FDBs), err)
+		l.t.Fatalf("%d peers: %d routes, %d neighbours, %d entries: %v", peers, len(have.Routes), len(have.Neighs),
+			len(have.FDBs), err)
 	}
 	return messages
 }

@@ -131,7 +131,8 @@ func samePool(a, b model.AddressPool) bool {
 }
 
 func sameNode(a, b model.Node) bool {
-	return a.Name == b.Name && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Public, b.Public) && slices.Equal(a.PodCIDRs, b.PodCIDRs) && a.Published.Equal(b.Published) &&
+	return a.Name == b.Name && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Public, b.Public) &&
+		slices.Equal(a.PodCIDRs, b.PodCIDRs) && a.Published.Equal(b.Published) &&
 		a.Vtep == b.Vtep && slices.Equal(a.Brought, b.Brought)
 }
 

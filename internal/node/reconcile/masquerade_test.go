@@ -34,7 +34,9 @@ func TestMasquerade(t *testing.T) {
 		t.Fatal("the outside has no way back to pods, and answers")
 	}
 	n1.stop()
-	n1.mesh = mesh.Config{Masquerade: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/32")}}
+	n1.mesh = mesh.Config{
+		Masquerade: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/32")},
+	}
 	n1.start(c)
 	for _, to := range []string{"10.1.0.2", "fd01::2"} {
 		within(t, soon, "the outside answers at "+to, func() bool { return reach(n1.pod, to) })
@@ -45,18 +47,22 @@ func TestMasquerade(t *testing.T) {
 		if !reach(n1.pod, to) {
 			t.Errorf("no answer of %s", to)
 		}
-		if list := nettest.Run(t, n2.pod, "nft", "list", "table", "inet", "look"); strings.Count(list, "counter packets 0") != 1-i {
+		if list := nettest.Run(t, n2.pod, "nft", "list", "table", "inet", "look"); strings.Count(list,
+			"counter packets 0") != 1-i {
 			t.Errorf("%s does not see the pod's own address:\n%s", to, list)
 		}
 	}
-	if list := nettest.Run(t, n1.node, "nft", "list", "table", "inet", mesh.MasqueradeTable); strings.Count(list, "masquerade fully-random") != 2 {
+	if list := nettest.Run(t, n1.node, "nft", "list", "table", "inet", mesh.MasqueradeTable); strings.Count(list,
+		"masquerade fully-random") != 2 {
 		t.Errorf("ports are not random:\n%s", list)
 	}
 	ip(t, outside, "route add 10.244.1.0/24 via 10.1.0.1", "route add fd00:244:1::/64 via fd01::1")
 	nettest.Run(t, outside, "nft", "add table inet look; add chain inet look in { type filter hook input priority 0; };"+
 		"add rule inet look in ip saddr 10.244.1.5 counter; add rule inet look in ip6 saddr fd00:244:1::5 counter")
 	n1.stop()
-	n1.mesh.Keep = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd01::/64")}
+	n1.mesh.Keep = []netip.Prefix{
+		netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd01::/64"),
+	}
 	n1.start(c)
 	within(t, soon, "an exception sees the pod's own addresses", func() bool {
 		return reach(n1.pod, "10.1.0.2") && reach(n1.pod, "fd01::2") &&
@@ -85,5 +91,7 @@ func TestExceptions(t *testing.T) {
 	}
 	within(t, soon, "what it said at first", func() bool { return strings.Contains(look(), "169.254.0.0/16") })
 	keep.Store(&[]netip.Prefix{netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("10.9.7.0/24")})
-	within(t, soon, "what it says now", func() bool { return strings.Contains(look(), "10.9.0.0/16") && !strings.Contains(look(), "169.254") })
+	within(t, soon, "what it says now", func() bool {
+		return strings.Contains(look(), "10.9.0.0/16") && !strings.Contains(look(), "169.254")
+	})
 }

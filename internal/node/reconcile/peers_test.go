@@ -58,7 +58,9 @@ func TestPeerChanges(t *testing.T) {
 		{
 			"flannel's MAC address",
 			func() {
-				c.publish("n3", map[string]string{"kube-subnet-manager": "true", "backend-type": "vxlan", "backend-data": first, "public-ip": "192.168.0.3"})
+				c.publish("n3", map[string]string{
+					"kube-subnet-manager": "true", "backend-type": "vxlan", "backend-data": first, "public-ip": "192.168.0.3",
+				})
 			},
 			[]string{"12:c6:65:89:b4:e3 dst 192.168.0.3", "10.244.3.0 lladdr 12:c6:65:89:b4:e3"},
 			nil,
@@ -125,8 +127,12 @@ func TestMixed(t *testing.T) {
 		c.publish(m.name, map[string]string{"kube-subnet-manager": "true", "backend-type": backend})
 	}
 	n3.start(c)
-	within(t, soon, "n3 is reached without a tunnel", func() bool { return strings.Contains(c.nodes[0].routes(t), "10.244.3.0/24 via 192.168.0.3 dev eth0") })
-	within(t, soon, "n3 has a tunnel to n1", func() bool { return strings.Contains(n3.routes(t), "10.244.1.0/24 via 10.244.1.0 dev flannel.1") })
+	within(t, soon, "n3 is reached without a tunnel", func() bool {
+		return strings.Contains(c.nodes[0].routes(t), "10.244.3.0/24 via 192.168.0.3 dev eth0")
+	})
+	within(t, soon, "n3 has a tunnel to n1", func() bool {
+		return strings.Contains(n3.routes(t), "10.244.1.0/24 via 10.244.1.0 dev flannel.1")
+	})
 	c.allReach(soon)
 }
 
@@ -188,7 +194,8 @@ func TestNotTracked(t *testing.T) {
 		nettest.Run(t, n1.pod, "ping", "-n", "-c3", "-i0.2", "-W2", addr)
 	}
 	for _, line := range strings.Split(nettest.Run(t, n1.node, "nft", "list", "table", "inet", "look"), "\n") {
-		if none := strings.Contains(line, "packets 0 "); strings.Contains(line, "bad") && !none || strings.Contains(line, "good") && none {
+		if none := strings.Contains(line, "packets 0 "); strings.Contains(line, "bad") && !none ||
+			strings.Contains(line, "good") && none {
 			t.Errorf("connection tracking: %s", line)
 		}
 	}
@@ -205,7 +212,10 @@ func TestRestartTunnels(t *testing.T) {
 	if strings.Count(n1.routes(t), " via ") != 4 {
 		t.Error("routes went with the agent; packets of pods must go on")
 	}
-	foreign := []string{"10.9.0.0/24 via 192.168.0.3 dev eth0", "10.9.1.0/24 via 10.244.2.0 dev flannel.1 onlink", "10.9.2.0/24 dev flannel.1"}
+	foreign := []string{
+		"10.9.0.0/24 via 192.168.0.3 dev eth0", "10.9.1.0/24 via 10.244.2.0 dev flannel.1 onlink",
+		"10.9.2.0/24 dev flannel.1",
+	}
 	for _, r := range foreign {
 		ip(t, n1.node, "route add "+r)
 	}
@@ -216,7 +226,8 @@ func TestRestartTunnels(t *testing.T) {
 	n1.start(c)
 	within(t, soon, "nothing of n3 is left", func() bool {
 		now := n1.tunnels(t)
-		return !strings.Contains(now, "192.168.0.3 ") && !strings.Contains(now, "fd00::3") && !strings.Contains(now, "10.244.3.") && !strings.Contains(now, "fd00:244:3:")
+		return !strings.Contains(now, "192.168.0.3 ") && !strings.Contains(now, "fd00::3") &&
+			!strings.Contains(now, "10.244.3.") && !strings.Contains(now, "fd00:244:3:")
 	})
 	all := nettest.Run(t, n1.node, "ip", "route", "show") + nettest.Run(t, n1.node, "ip", "link")
 	for _, want := range []string{"10.9.0.0/24 via", "10.9.1.0/24 via", "10.9.2.0/24 dev", "flannel.9"} {
@@ -226,7 +237,8 @@ func TestRestartTunnels(t *testing.T) {
 	}
 }
 
-// A node that flannel ran on is taken over: the device, its address and the way to live peers stay, and no packet is lost.
+// A node that flannel ran on is taken over: the device, its address and the way to live peers stay, and no packet is
+// lost.
 func TestTakenOver(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	c := newMesh(t, mesh.Config{Backend: "vxlan"})
@@ -234,17 +246,22 @@ func TestTakenOver(t *testing.T) {
 	within(t, soon, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
 	n1.stop()
 	const own = "12:c6:65:89:b4:e1"
-	ip(t, n1.node, "link del flannel.1", "link add flannel.1 address "+own+" mtu 1450 type vxlan id 1 dstport 8472 local 192.168.0.1 dev eth0 nolearning",
+	ip(t, n1.node, "link del flannel.1", "link add flannel.1 address "+own+
+		" mtu 1450 type vxlan id 1 dstport 8472 local 192.168.0.1 dev eth0 nolearning",
 		"addr add 10.244.1.0/32 dev flannel.1", "link set flannel.1 up")
-	fields := strings.Fields(strings.SplitN(nettest.Run(t, n2.node, "ip", "-o", "link", "show", "flannel.1"), "link/ether", 2)[1])
+	fields := strings.Fields(
+		strings.SplitN(nettest.Run(t, n2.node, "ip", "-o", "link", "show", "flannel.1"), "link/ether", 2)[1],
+	)
 	for i, far := range []string{fields[0], "12:c6:65:89:b4:e3", "12:c6:65:89:b4:e9"} {
 		n := []int{2, 3, 9}[i]
-		nettest.Run(t, n1.node, "bridge", "fdb", "add", far, "dev", "flannel.1", "dst", fmt.Sprintf("192.168.0.%d", n+10*(i%2)))
+		nettest.Run(t, n1.node, "bridge", "fdb", "add", far, "dev", "flannel.1", "dst",
+			fmt.Sprintf("192.168.0.%d", n+10*(i%2)))
 		ip(t, n1.node, fmt.Sprintf("neigh add 10.244.%d.0 lladdr %s dev flannel.1 nud permanent", n, far),
 			fmt.Sprintf("route add 10.244.%d.0/24 via 10.244.%d.0 dev flannel.1 onlink", n, n))
 	}
 	c.publish("n1", map[string]string{
-		"kube-subnet-manager": "true", "backend-type": "vxlan", "backend-data": `{"VNI":1,"VtepMAC":"` + own + `"}`, "public-ip": "192.168.0.1",
+		"kube-subnet-manager": "true", "backend-type": "vxlan", "backend-data": `{"VNI":1,"VtepMAC":"` + own + `"}`,
+		"public-ip": "192.168.0.1",
 	})
 	within(t, soon, "n2 knows n1's end", func() bool { return strings.Contains(n2.tunnels(t), own) })
 	nettest.Run(t, n1.pod, "ping", "-n", "-c1", "-W2", n2.addrs[0])
@@ -262,7 +279,8 @@ func TestTakenOver(t *testing.T) {
 	})
 	within(t, soon, "nothing of flannel is left", func() bool {
 		now := n1.tunnels(t)
-		return strings.Contains(now, own) && !strings.Contains(now, "10.244.9.0") && !strings.Contains(now, "b4:e9") && !strings.Contains(now, "b4:e3") &&
+		return strings.Contains(now, own) && !strings.Contains(now, "10.244.9.0") && !strings.Contains(now, "b4:e9") &&
+			!strings.Contains(now, "b4:e3") &&
 			!strings.Contains(nettest.Run(t, n1.node, "ip", "route", "show", "proto", "boot"), "flannel")
 	})
 	if out := <-pinged; !strings.Contains(out, "150 received") {
@@ -277,8 +295,8 @@ func TestTakenOver(t *testing.T) {
 	}
 }
 
-// The same without tunnels: routes to peers are weft's from then on, those to nodes that are gone are gone, and routes that
-// are not flannel's stay.
+// The same without tunnels: routes to peers are weft's from then on, those to nodes that are gone are gone, and routes
+// that are not flannel's stay.
 func TestTakenOverRoutes(t *testing.T) {
 	c := newMesh(t, mesh.Config{})
 	n1 := c.nodes[0]
@@ -287,11 +305,13 @@ func TestTakenOverRoutes(t *testing.T) {
 	n1.stop()
 	ip(t, n1.node, "route flush proto 119", "-6 route flush proto 119")
 	theirs := []string{
-		"10.244.2.0/24 via 192.168.0.2 dev eth0", "10.244.3.0/24 via 192.168.0.33 dev eth0", "10.244.9.0/24 via 192.168.0.9 dev eth0",
+		"10.244.2.0/24 via 192.168.0.2 dev eth0", "10.244.3.0/24 via 192.168.0.33 dev eth0",
+		"10.244.9.0/24 via 192.168.0.9 dev eth0",
 		"fd00:244:2::/64 via fd00::2 dev eth0", "fd00:244:9::/64 via fd00::9 dev eth0",
 	}
 	others := []string{
-		"10.9.0.0/24 via 192.168.0.2 dev eth0", "10.244.8.0/25 via 192.168.0.2 dev eth0", "10.244.7.0/24 via 192.168.0.2 dev eth0 proto static",
+		"10.9.0.0/24 via 192.168.0.2 dev eth0", "10.244.8.0/25 via 192.168.0.2 dev eth0",
+		"10.244.7.0/24 via 192.168.0.2 dev eth0 proto static",
 		"10.244.2.0/24 via 192.168.0.2 dev eth0 metric 7", "10.244.1.77 dev veth0", "fd09::/64 via fd00::2 dev eth0",
 	}
 	for _, r := range append(theirs, others...) {
@@ -310,7 +330,8 @@ func TestTakenOverRoutes(t *testing.T) {
 	}
 	within(t, soon, "flannel's routes are gone", func() bool {
 		now := look()
-		return !strings.Contains(now, "10.244.9.0") && !strings.Contains(now, "192.168.0.33") && !strings.Contains(now, "fd00:244:9::") &&
+		return !strings.Contains(now, "10.244.9.0") && !strings.Contains(now, "192.168.0.33") &&
+			!strings.Contains(now, "fd00:244:9::") &&
 			!strings.Contains(now, "10.244.2.0/24 via 192.168.0.2 dev eth0 \n")
 	})
 	for _, r := range []string{"10.9.0.0/24", "10.244.8.0/25", "10.244.7.0/24", "metric 7", "10.244.1.77", "fd09::/64"} {

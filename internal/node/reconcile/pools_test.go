@@ -21,7 +21,10 @@ func newPools(t *testing.T, how model.Encapsulation) *cluster {
 	c := newMesh(t, mesh.Config{Pools: true})
 	c.put(store.AddressPoolObject(store.Object{}, model.AddressPool{
 		Name: "p", AssignmentMode: model.AssignAutomatic, Encapsulation: how, NATOutgoing: true,
-		Regions: []model.AddressRegion{{CIDR: netip.MustParsePrefix("10.244.0.0/16"), BlockSize: 26}, {CIDR: netip.MustParsePrefix("fd00:244::/32"), BlockSize: 122}},
+		Regions: []model.AddressRegion{
+			{CIDR: netip.MustParsePrefix("10.244.0.0/16"), BlockSize: 26},
+			{CIDR: netip.MustParsePrefix("fd00:244::/32"), BlockSize: 122},
+		},
 	}))
 	for i := 1; i <= 3; i++ {
 		c.block(fmt.Sprintf("10.244.%d.0/26", i), i)
@@ -42,22 +45,30 @@ func (c *cluster) put(o store.Object, err error) {
 
 func (c *cluster) block(cidr string, node int) {
 	c.t.Helper()
-	c.put(store.AddressBlockObject(store.Object{}, model.AddressBlock{Pool: "p", CIDR: netip.MustParsePrefix(cidr), Node: fmt.Sprintf("n%d", node), Claim: "1"}))
+	c.put(
+		store.AddressBlockObject(store.Object{}, model.AddressBlock{
+			Pool: "p", CIDR: netip.MustParsePrefix(cidr), Node: fmt.Sprintf("n%d", node), Claim: "1",
+		}),
+	)
 }
 
-// Pods whose addresses are of blocks reach each other, blocks come and go, and an address that was ceded is reached where
-// it is. What nobody has is refused at once.
+// Pods whose addresses are of blocks reach each other, blocks come and go, and an address that was ceded is reached
+// where it is. What nobody has is refused at once.
 func TestBlocks(t *testing.T) {
 	c := newPools(t, model.Encapsulation{Kind: model.EncapsulationNone})
 	c.allReach(soon)
 	n1, n2, n3 := c.nodes[0], c.nodes[1], c.nodes[2]
 	var before string
-	within(t, soon, "n1 has the routes of blocks, and no others", func() bool { // pods reach each other by the nodes' prefixes before
+	within(t, soon, "n1 has the routes of blocks, and no others", func() bool {
+		// pods reach each other by the nodes' prefixes before
 		before = n1.routes(t)
-		return !strings.Contains(before, "/24") && strings.Count(before, "unreachable") == 2 && strings.Count(before, " via ") == 4
+		return !strings.Contains(before, "/24") && strings.Count(before, "unreachable") == 2 &&
+			strings.Count(before, " via ") == 4
 	})
 	c.block("10.244.2.64/26", 3)
-	within(t, soon, "a new block's route", func() bool { return strings.Contains(n1.routes(t), "10.244.2.64/26 via 192.168.0.3") })
+	within(t, soon, "a new block's route", func() bool {
+		return strings.Contains(n1.routes(t), "10.244.2.64/26 via 192.168.0.3")
+	})
 	if err := c.store.Delete(store.AddressBlocks().Key("", "p-10-244-2-64-26"), ""); err != nil {
 		t.Fatal(err)
 	}
@@ -67,10 +78,11 @@ func TestBlocks(t *testing.T) {
 	ip(t, n3.node, "route add 10.244.2.9 dev veth0")
 	ip(t, n3.pod, "addr add 10.244.2.9/32 dev eth0")
 	neigh(t, n3.node, "veth0", 23, "10.244.2.9")
-	_, err := c.store.Modify(t.Context(), store.AddressBlocks().Key("", "p-10-244-2-0-26"), func(fields map[string]any) error {
-		fields["spec"].(map[string]any)["ceded"] = map[string]any{"10.244.2.9": "n3/7", "10.244.2.10": ""}
-		return nil
-	})
+	_, err := c.store.Modify(t.Context(), store.AddressBlocks().Key("", "p-10-244-2-0-26"),
+		func(fields map[string]any) error {
+			fields["spec"].(map[string]any)["ceded"] = map[string]any{"10.244.2.9": "n3/7", "10.244.2.10": ""}
+			return nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +92,8 @@ func TestBlocks(t *testing.T) {
 			return err == nil
 		})
 	}
-	// Without its pod, the address that n3 holds would go back and forth. That route is n3's own, and the pings do not wait for it.
+	// Without its pod, the address that n3 holds would go back and forth. That route is n3's own, and the pings do not
+	// wait for it.
 	within(t, soon, "n3 refuses the address that it holds for no pod", func() bool {
 		return strings.Contains(n3.routes(t), "unreachable 10.244.2.9")
 	})
@@ -107,7 +120,9 @@ func TestBlocksThroughTunnels(t *testing.T) {
 	c := newPools(t, model.Encapsulation{Kind: model.EncapsulationVXLAN})
 	for i, m := range c.nodes {
 		m.stop()
-		m.mesh.TunnelAddrs = []netip.Addr{netip.MustParseAddr(fmt.Sprintf("10.244.%d.0", i+1)), netip.MustParseAddr(fmt.Sprintf("fd00:244:%d::", i+1))}
+		m.mesh.TunnelAddrs = []netip.Addr{
+			netip.MustParseAddr(fmt.Sprintf("10.244.%d.0", i+1)), netip.MustParseAddr(fmt.Sprintf("fd00:244:%d::", i+1)),
+		}
 		m.start(c)
 	}
 	c.allReach(soon)
@@ -118,7 +133,8 @@ func TestBlocksThroughTunnels(t *testing.T) {
 			return err == nil
 		})
 	}
-	within(t, soon, "n1 has the routes of blocks, through the tunnel", func() bool { // by the nodes' prefixes before, without one
+	within(t, soon, "n1 has the routes of blocks, through the tunnel", func() bool {
+		// by the nodes' prefixes before, without one
 		r := n1.routes(t)
 		return strings.Count(r, " via ") == 4 && !strings.Contains(r, "dev eth0")
 	})
@@ -139,7 +155,8 @@ func TestBlocksThroughTunnels(t *testing.T) {
 	}
 	within(t, soon, "neighbours are reached without a tunnel", func() bool {
 		r := n1.routes(t)
-		return strings.Count(r, " via ") == 4 && !strings.Contains(r, "flannel") && !strings.Contains(nettest.Run(t, n1.node, "ip", "neigh", "show", "dev", "flannel.1"), "192.168.0.2")
+		return strings.Count(r, " via ") == 4 && !strings.Contains(r, "flannel") &&
+			!strings.Contains(nettest.Run(t, n1.node, "ip", "neigh", "show", "dev", "flannel.1"), "192.168.0.2")
 	})
 	c.allReach(soon)
 }
@@ -156,8 +173,9 @@ func acrossSubnets(t *testing.T, kind model.EncapsulationKind, device string) {
 		m.stop()
 		m.mesh.TunnelAddrs = []netip.Addr{netip.MustParseAddr(fmt.Sprintf("10.244.%d.0", i+1))}
 		m.start(c)
-		nettest.Run(t, m.node, "nft", "add table inet look; add chain inet look in { type filter hook prerouting priority -400; };"+
-			"add counter inet look wrapped; add rule inet look in ip protocol 4 counter name wrapped; add rule inet look in udp dport 8472 counter name wrapped")
+		nettest.Run(
+			t, m.node, "nft", "add table inet look; add chain inet look in { type filter hook prerouting priority -400; };"+
+				"add counter inet look wrapped; add rule inet look in ip protocol 4 counter name wrapped; add rule inet look in udp dport 8472 counter name wrapped")
 	}
 	n1, n2, n3 := c.nodes[0], c.nodes[1], c.nodes[2]
 	reach := func(from, to *machine) {
@@ -181,7 +199,8 @@ func acrossSubnets(t *testing.T, kind model.EncapsulationKind, device string) {
 	within(t, soon, "packets are always wrapped", func() bool { // once n1 knows the pool
 		return wrapped(n2, func() { reach(n1, n2) }) && wrapped(n3, func() { reach(n1, n3) })
 	})
-	if out := nettest.Run(t, n1.node, "ip", "route", "get", n3.addrs[0]); !strings.Contains(out, "dev "+device+" src 10.244.1.0") {
+	if out := nettest.Run(t, n1.node, "ip", "route", "get", n3.addrs[0]); !strings.Contains(out,
+		"dev "+device+" src 10.244.1.0") {
 		t.Errorf("the node's own way: %s", out)
 	}
 	nettest.Run(t, n1.node, "ping", "-n", "-c1", "-W2", n3.addrs[0])
@@ -216,8 +235,10 @@ func (c *cluster) behindRouter() {
 	c.t.Helper()
 	n1, n2, n3 := c.nodes[0], c.nodes[1], c.nodes[2]
 	ip(c.t, c.hub, "addr add 192.168.0.254/24 dev br0", "addr add 192.168.9.254/24 dev br0")
-	nettest.Run(c.t, c.hub, "sysctl", "-q", "net.ipv4.ip_forward=1", "net.ipv4.conf.br0.send_redirects=0", "net.ipv4.conf.all.send_redirects=0")
-	ip(c.t, n3.node, "addr del 192.168.0.3/24 dev eth0", "addr add 192.168.9.3/24 dev eth0", "route add default via 192.168.9.254")
+	nettest.Run(c.t, c.hub, "sysctl", "-q", "net.ipv4.ip_forward=1", "net.ipv4.conf.br0.send_redirects=0",
+		"net.ipv4.conf.all.send_redirects=0")
+	ip(c.t, n3.node, "addr del 192.168.0.3/24 dev eth0", "addr add 192.168.9.3/24 dev eth0",
+		"route add default via 192.168.9.254")
 	ip(c.t, n1.node, "route add default via 192.168.0.254")
 	ip(c.t, n2.node, "route add default via 192.168.0.254")
 	_, err := c.store.Modify(c.t.Context(), store.NodeKey("n3"), func(fields map[string]any) error {

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// TestNATOutgoing: each pool says whether the outside sees its pods' own addresses. Here the outside has no way back to pods,
-// so it answers those only that are hidden.
+// TestNATOutgoing: each pool says whether the outside sees its pods' own addresses. Here the outside has no way back to
+// pods, so it answers those only that are hidden.
 func TestNATOutgoing(t *testing.T) {
 	c := newPools(t, model.Encapsulation{Kind: model.EncapsulationNone})
 	n1 := c.nodes[0]
@@ -52,7 +52,8 @@ func TestNATOutgoing(t *testing.T) {
 	}))
 	hides("p", false)
 	within(t, soon, "the outside sees the pod's own address, and has no way back", func() bool { return answers() == 0 })
-	if list := nettest.Run(t, n1.node, "nft", "list", "table", "inet", mesh.MasqueradeTable); !strings.Contains(list, "10.99.0.0/24") {
+	if list := nettest.Run(t, n1.node, "nft", "list", "table", "inet", mesh.MasqueradeTable); !strings.Contains(list,
+		"10.99.0.0/24") {
 		t.Errorf("the other pool: %s", list)
 	}
 	c.allReach(soon)

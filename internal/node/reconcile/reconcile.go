@@ -5,8 +5,8 @@
 //
 // A whole pass applies all fragments, which writes nothing where the kernel agrees, and takes away what was of the mesh
 // before it and is in no plan any more: it makes no difference whether a peer left a moment ago or while the agent was
-// dead. When the last pass succeeded and facts change, a pass is over what has changed in the plan alone. What is not of
-// the mesh is never touched.
+// dead. When the last pass succeeded and facts change, a pass is over what has changed in the plan alone. What is not
+// of the mesh is never touched.
 package reconcile
 
 import (
@@ -52,11 +52,13 @@ type Config struct {
 	StatusFile string
 	// Runner keeps the tunnels that need a process in user space; nil where there are none.
 	Runner Runner
-	// Exceptions, which may be nil, says where the receiver sees pods' own addresses beside Mesh.Keep, and when to ask again.
+	// Exceptions, which may be nil, says where the receiver sees pods' own addresses beside Mesh.Keep, and when to ask
+	// again.
 	Exceptions func() (keep []netip.Prefix, again time.Duration)
 	// Own, which may be nil, says self's own addresses at its tunnels' ends beside Mesh.TunnelAddrs.
 	Own func() []netip.Addr
-	// Routed, which may be nil, is Mesh.Routed, and Marked, which may be, Mesh.Marked. OwnNews holds a token when one of them has news.
+	// Routed, which may be nil, is Mesh.Routed, and Marked, which may be, Mesh.Marked. OwnNews holds a token when one of
+	// them has news.
 	Routed func() []netip.Addr
 	Marked func() []mesh.Marked
 	// Relays, which may be nil, is Mesh.Relays.
@@ -151,28 +153,35 @@ func (r *Reconciler) Run(ctx context.Context) error {
 func (r *Reconciler) concerns(s watch.Sign) bool {
 	switch s.Kind {
 	case watch.Route:
-		return mesh.Owns(state.Route{Protocol: mesh.Protocol, Table: s.Table, Metric: s.Metric}) && r.expect.route(s) // whoever put it there
+		// whoever put it there
+		return mesh.Owns(state.Route{Protocol: mesh.Protocol, Table: s.Table, Metric: s.Metric}) && r.expect.route(s)
 	case watch.Neigh:
-		return s.Link != "" && r.expect.entry(s) && slices.ContainsFunc(r.Status().Topology.Node.Host.Links, func(l state.Link) bool { return l.Name == s.Link })
+		return s.Link != "" && r.expect.entry(s) &&
+			slices.ContainsFunc(r.Status().Topology.Node.Host.Links, func(l state.Link) bool { return l.Name == s.Link })
 	case watch.Link:
 		t := r.Status().Topology
-		return s.Link == r.cfg.Mesh.Interface && s.Link != "" || slices.ContainsFunc(t.Underlay, func(u mesh.Underlay) bool { return u.Link == s.Link }) ||
+		return s.Link == r.cfg.Mesh.Interface && s.Link != "" ||
+			slices.ContainsFunc(t.Underlay, func(u mesh.Underlay) bool { return u.Link == s.Link }) ||
 			slices.ContainsFunc(t.Node.Host.Links, func(l state.Link) bool { return l.Name == s.Link })
 	case watch.Addr:
 		if s.Link == r.cfg.Mesh.Interface && s.Link != "" {
 			return true
 		}
-		if slices.ContainsFunc(r.Status().Topology.Node.Host.Addrs, func(a state.Addr) bool { return a.Prefix.Addr() == s.Addr }) {
+		if slices.ContainsFunc(r.Status().Topology.Node.Host.Addrs, func(a state.Addr) bool {
+			return a.Prefix.Addr() == s.Addr
+		}) {
 			return true
 		}
 		c := r.cfg.Facts.Cluster()
-		return c != nil && slices.ContainsFunc(c.Nodes, func(n model.Node) bool { return n.Name == c.Self && mesh.Has(n, s.Addr) })
+		return c != nil && slices.ContainsFunc(c.Nodes, func(n model.Node) bool {
+			return n.Name == c.Self && mesh.Has(n, s.Addr)
+		})
 	}
 	return true
 }
 
-// reconcile makes one pass, a whole one or one over what has changed. The status says how it went for each fragment; the
-// error is all that failed.
+// reconcile makes one pass, a whole one or one over what has changed. The status says how it went for each fragment;
+// the error is all that failed.
 func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster, whole bool) (status Status, err error) {
 	spaces := kernel.Spaces{Host: r.cfg.Host}
 	status = Status{Self: c.Self, Checksums: maps.Clone(r.checksums.told)}

@@ -97,7 +97,11 @@ func (c *cluster) machine(hub *netns.NS, i int) *machine {
 	m.node, m.pod = nettest.NS(c.t, m.name), nettest.NS(c.t, m.name+"-pod")
 	m.addrs = []string{fmt.Sprintf("10.244.%d.5", i), fmt.Sprintf("fd00:244:%d::5", i)}
 	join := func(a *netns.NS, an string, amac int, b *netns.NS, bn string, bmac int) {
-		ip(c.t, a, fmt.Sprintf("link add %s address %s type veth peer name %s address %s netns %s", an, mac(amac), bn, mac(bmac), b.Path()))
+		ip(
+			c.t, a,
+			fmt.Sprintf("link add %s address %s type veth peer name %s address %s netns %s", an, mac(amac), bn,
+				mac(bmac), b.Path()),
+		)
 	}
 	join(m.node, "eth0", i, hub, m.name, 40+i)
 	join(m.node, "veth0", 10+i, m.pod, "eth0", 20+i)
@@ -106,7 +110,8 @@ func (c *cluster) machine(hub *netns.NS, i int) *machine {
 		fmt.Sprintf("addr add 192.168.0.%d/24 dev eth0", i), fmt.Sprintf("addr add fd00::%d/64 dev eth0 nodad", i),
 		"addr add 169.254.1.1/32 dev veth0", "addr add fe80::1/64 dev veth0 nodad",
 		"route add "+m.addrs[0]+" dev veth0", "route add "+m.addrs[1]+" dev veth0")
-	ip(c.t, m.pod, "link set lo up", "link set eth0 up", "addr add "+m.addrs[0]+"/32 dev eth0", "addr add "+m.addrs[1]+"/128 dev eth0 nodad",
+	ip(c.t, m.pod, "link set lo up", "link set eth0 up", "addr add "+m.addrs[0]+"/32 dev eth0",
+		"addr add "+m.addrs[1]+"/128 dev eth0 nodad",
 		"route add default via 169.254.1.1 dev eth0 onlink", "route add default via fe80::1 dev eth0")
 	// The machine's table of neighbours is one for all namespaces; when others fill it, only permanent entries are left.
 	for j := 1; j <= 3; j++ {
@@ -133,9 +138,13 @@ func neigh(t *testing.T, ns *netns.NS, link string, m int, addrs ...string) {
 func (c *cluster) add(i int) {
 	c.t.Helper()
 	o, err := store.NodeObject(model.Node{
-		Name:     fmt.Sprintf("n%d", i),
-		Addrs:    []netip.Addr{netip.MustParseAddr(fmt.Sprintf("192.168.0.%d", i)), netip.MustParseAddr(fmt.Sprintf("fd00::%d", i))},
-		PodCIDRs: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.244.%d.0/24", i)), netip.MustParsePrefix(fmt.Sprintf("fd00:244:%d::/64", i))},
+		Name: fmt.Sprintf("n%d", i),
+		Addrs: []netip.Addr{
+			netip.MustParseAddr(fmt.Sprintf("192.168.0.%d", i)), netip.MustParseAddr(fmt.Sprintf("fd00::%d", i)),
+		},
+		PodCIDRs: []netip.Prefix{
+			netip.MustParsePrefix(fmt.Sprintf("10.244.%d.0/24", i)), netip.MustParsePrefix(fmt.Sprintf("fd00:244:%d::/64", i)),
+		},
 	})
 	if err == nil {
 		_, err = c.store.Create(o)
@@ -190,7 +199,8 @@ func within(t *testing.T, d time.Duration, what string, ok func() bool) {
 
 func (m *machine) routes(t *testing.T) string {
 	t.Helper()
-	return nettest.Run(t, m.node, "ip", "route", "show", "proto", "119") + nettest.Run(t, m.node, "ip", "-6", "route", "show", "proto", "119")
+	return nettest.Run(t, m.node, "ip", "route", "show", "proto", "119") +
+		nettest.Run(t, m.node, "ip", "-6", "route", "show", "proto", "119")
 }
 
 func TestPodsReachEachOther(t *testing.T) {

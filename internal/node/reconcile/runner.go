@@ -12,11 +12,11 @@ import (
 )
 
 // Runner keeps the tunnels that need a process in user space (udp, wireguard-go, the commands of extension). Each pass
-// calls Learn, plans, brings the kernel to the plan and calls Keep: so the devices that the plan names are there by then.
-// It is called by one goroutine at a time. Who made it closes it when the reconciler has ended.
+// calls Learn, plans, brings the kernel to the plan and calls Keep: so the devices that the plan names are there by
+// then. It is called by one goroutine at a time. Who made it closes it when the reconciler has ended.
 type Runner interface {
-	// Learn says what the plan must know of back ends in user space, by their names and in their own words: a public key, what
-	// a command printed. It becomes mesh.Config.Learned.
+	// Learn says what the plan must know of back ends in user space, by their names and in their own words: a public key,
+	// what a command printed. It becomes mesh.Config.Learned.
 	Learn(ctx context.Context, cfg mesh.Config) (map[string]string, error)
 	// Keep brings the tunnels that run to those that are wanted: it starts, changes and stops. The same ones again cost
 	// nothing.

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/atomicfile"
 )
 
-// file is what is known of the status file. That of a large cluster has megabytes: it is written at most a twentieth of the
-// time, and a thousandth where only its time is new.
+// file is what is known of the status file. That of a large cluster has megabytes: it is written at most a twentieth of
+// the time, and a thousandth where only its time is new.
 type file struct {
 	changed bool // something is not written yet
 	at      time.Time

@@ -34,8 +34,8 @@ type Status struct {
 	Topology mesh.Topology `json:"topology"`
 	// Fragments says of each fragment whether the kernel agrees with it.
 	Fragments []FragmentStatus `json:"fragments"`
-	// Checksums says of each VXLAN device whether packets arrive whole (whole) or only those whose checksums the kernel has computed
-	// (broken); without an entry nobody has answered yet.
+	// Checksums says of each VXLAN device whether packets arrive whole (whole) or only those whose checksums the kernel
+	// has computed (broken); without an entry nobody has answered yet.
 	Checksums map[string]string `json:"checksums,omitempty"`
 	// Error is why the last pass did not succeed; then what was in force before may still be.
 	Error string `json:"error,omitempty"`
@@ -91,7 +91,8 @@ func (r *Reconciler) tell(s Status, err error) {
 	if !same {
 		r.cfg.Log.Info("mesh", "peers", len(s.Topology.Peers), "problems", len(s.Topology.Problems))
 	}
-	same = same && old.Self == s.Self && old.Error == s.Error && maps.Equal(old.Checksums, s.Checksums) && slices.Equal(old.Fragments, s.Fragments)
+	same = same && old.Self == s.Self && old.Error == s.Error && maps.Equal(old.Checksums, s.Checksums) &&
+		slices.Equal(old.Fragments, s.Fragments)
 	if same && s.Time.Sub(old.Time) < max(refresh, seldom*r.file.cost) {
 		return
 	}
@@ -142,12 +143,13 @@ func ReadStatus(stateDir string) (Status, error) {
 // askTime is how long an agent may take to answer before its file counts.
 const askTime = 5 * time.Second
 
-// AskStatus asks the agent of a state directory. Where none answers, or it has made no pass yet, what was written there counts: the
-// routes of an agent that is away are still in force.
+// AskStatus asks the agent of a state directory. Where none answers, or it has made no pass yet, what was written there
+// counts: the routes of an agent that is away are still in force.
 func AskStatus(ctx context.Context, stateDir string) (Status, error) {
 	var s Status
 	q := adminapi.Request{
-		Socket: adminapi.InStateDir(stateDir), Method: http.MethodGet, Path: adminapi.RouteMesh, Timeout: askTime, Server: "agent",
+		Socket: adminapi.InStateDir(stateDir), Method: http.MethodGet, Path: adminapi.RouteMesh, Timeout: askTime,
+		Server: "agent",
 	}
 	if err := q.Do(ctx, &s); err != nil {
 		return ReadStatus(stateDir)

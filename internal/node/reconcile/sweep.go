@@ -52,8 +52,8 @@ func (r *Reconciler) sweepTables(ctx context.Context, spaces kernel.Spaces, t me
 	return nil
 }
 
-// Clear takes away everything that an agent which kept a mesh has left in the node's namespace: for one that keeps none. What
-// is not of the mesh stays.
+// Clear takes away everything that an agent which kept a mesh has left in the node's namespace: for one that keeps
+// none. What is not of the mesh stays.
 func Clear(ctx context.Context, cfg Config) error {
 	r, spaces := New(cfg), kernel.Spaces{Host: cfg.Host}
 	before, err := cfg.Host.ReadMarked(ctx, marks(mesh.Topology{}))
@@ -77,8 +77,9 @@ func marks(t mesh.Topology) kernel.Marks {
 	return m
 }
 
-// sweep takes away what was of the mesh before the pass and is not expected: routes and tunnels of peers that left, also
-// while no agent ran. Where the underlay of a family is lost, nothing was planned for it, and nothing of it is stale.
+// sweep takes away what was of the mesh before the pass and is not expected: routes and tunnels of peers that left,
+// also while no agent ran. Where the underlay of a family is lost, nothing was planned for it, and nothing of it is
+// stale.
 func (r *Reconciler) sweep(ctx context.Context, spaces kernel.Spaces, before state.Space, lost []int) error {
 	stale := state.Fragment{Owner: "mesh/stale"}
 	held := func(p netip.Prefix) bool {
@@ -110,6 +111,7 @@ func (r *Reconciler) sweep(ctx context.Context, spaces kernel.Spaces, before sta
 	if err := spaces.Remove(ctx, stale); err != nil {
 		return fmt.Errorf("what peers left behind: %w", err)
 	}
-	r.cfg.Log.Info("took away what is of no peer", "routes", len(stale.Host.Routes), "tunnels", len(stale.Host.FDBs), "links", len(stale.Host.Links))
+	r.cfg.Log.Info("took away what is of no peer", "routes", len(stale.Host.Routes), "tunnels", len(stale.Host.FDBs),
+		"links", len(stale.Host.Links))
 	return nil
 }

@@ -22,14 +22,16 @@ func TestUnderlayComesLateAndMoves(t *testing.T) {
 	ip(t, n1.node, "addr del 192.168.0.1/24 dev eth0")
 	within(t, soon, "problem told, IPv4 routes gone", func() bool {
 		s, err := reconcile.ReadStatus(n1.state)
-		return err == nil && strings.Contains(s.Topology.Text(), "no link holds its own address 192.168.0.1") && strings.Count(n1.routes(t), " via ") == 2
+		return err == nil && strings.Contains(s.Topology.Text(), "no link holds its own address 192.168.0.1") &&
+			strings.Count(n1.routes(t), " via ") == 2
 	})
 	ip(t, n1.node, "addr add 192.168.0.1/24 dev eth0")
 	within(t, soon, "routes back with the address", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
 
 	// Both addresses go to another link.
 	ip(t, n1.node, "link add eth9 type veth peer name nowhere", "link set nowhere up", "link set eth9 up",
-		"addr del 192.168.0.1/24 dev eth0", "addr del fd00::1/64 dev eth0", "addr add 192.168.0.1/24 dev eth9", "addr add fd00::1/64 dev eth9 nodad")
+		"addr del 192.168.0.1/24 dev eth0", "addr del fd00::1/64 dev eth0", "addr add 192.168.0.1/24 dev eth9",
+		"addr add fd00::1/64 dev eth9 nodad")
 	within(t, soon, "routes over the new link and none over the old", func() bool {
 		return strings.Count(n1.routes(t), " dev eth9") == 4 && !strings.Contains(n1.routes(t), "eth0")
 	})
@@ -44,10 +46,12 @@ func TestQuiet(t *testing.T) {
 	before := n1.conn.Writes()
 	status := n1.keeper.Status()
 	for range 20 { // pods come and go
-		ip(t, n1.node, "link add weft0 type veth peer name weft1", "link set weft0 up", "addr add 169.254.9.9/32 dev weft0", "route add 10.244.1.9 dev weft0 proto 119",
+		ip(t, n1.node, "link add weft0 type veth peer name weft1", "link set weft0 up", "addr add 169.254.9.9/32 dev weft0",
+			"route add 10.244.1.9 dev weft0 proto 119",
 			"link del weft0")
 	}
-	if _, err := c.store.Modify(t.Context(), store.NodeKey("n2"), store.Annotate(map[string]string{"some": "thing"})); err != nil {
+	if _, err := c.store.Modify(t.Context(), store.NodeKey("n2"),
+		store.Annotate(map[string]string{"some": "thing"})); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(600 * time.Millisecond)
@@ -75,14 +79,17 @@ func TestTunnelsFollowUnderlay(t *testing.T) {
 	settled(n1)
 	ip(t, n1.node, "link set eth0 mtu 1400")
 	within(t, soon, "less fits", func() bool {
-		return strings.Contains(look(), "mtu 1350") && strings.Contains(nettest.Run(t, n1.node, "ip", "link", "show", "flannel-v6.1"), "mtu 1330")
+		return strings.Contains(look(), "mtu 1350") &&
+			strings.Contains(nettest.Run(t, n1.node, "ip", "link", "show", "flannel-v6.1"), "mtu 1330")
 	})
 	settled(n1)
-	ip(t, n1.node, "addr add 192.168.0.11/24 dev eth0", "addr del 192.168.0.1/24 dev eth0", "addr add 192.168.0.11/24 dev eth0")
+	ip(t, n1.node, "addr add 192.168.0.11/24 dev eth0", "addr del 192.168.0.1/24 dev eth0",
+		"addr add 192.168.0.11/24 dev eth0")
 	ip(t, n1.node, "-4 neigh flush dev eth0 nud permanent")
 	_, err := c.store.Modify(t.Context(), store.NodeKey("n1"), func(fields map[string]any) error {
 		fields["status"] = map[string]any{"addresses": []any{
-			map[string]any{"type": "InternalIP", "address": "192.168.0.11"}, map[string]any{"type": "InternalIP", "address": "fd00::1"},
+			map[string]any{"type": "InternalIP", "address": "192.168.0.11"},
+			map[string]any{"type": "InternalIP", "address": "fd00::1"},
 		}}
 		return nil
 	})
@@ -94,7 +101,8 @@ func TestTunnelsFollowUnderlay(t *testing.T) {
 		neigh(t, c.nodes[i-1].node, "eth0", 1, "192.168.0.11")
 	}
 	within(t, soon, "the new address", func() bool {
-		return strings.Contains(look(), "local 192.168.0.11 ") && strings.Contains(n2.tunnels(t), "dst 192.168.0.11 ") && !strings.Contains(n2.tunnels(t), "dst 192.168.0.1 ")
+		return strings.Contains(look(), "local 192.168.0.11 ") && strings.Contains(n2.tunnels(t), "dst 192.168.0.11 ") &&
+			!strings.Contains(n2.tunnels(t), "dst 192.168.0.1 ")
 	})
 	c.allReach(soon)
 	if now := strings.Fields(look())[0]; now != index {
@@ -102,7 +110,8 @@ func TestTunnelsFollowUnderlay(t *testing.T) {
 	}
 }
 
-// An address that no link holds for a moment takes nothing down: tunnels and routes stay, and are right when it is back.
+// An address that no link holds for a moment takes nothing down: tunnels and routes stay, and are right when it is
+// back.
 func TestUnderlayLost(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	c := newMesh(t, mesh.Config{Backend: "vxlan"})
@@ -146,7 +155,8 @@ func TestChosenInterface(t *testing.T) {
 		return fmt.Sprint(t.Underlay[0].Link, " ", t.Underlay[0].Address, " ", t.Publish.Addrs)
 	}
 	within(t, soon, "the link counts", func() bool { return underlay() == "eth0 192.168.0.1 [192.168.0.1]" })
-	ip(t, n1.node, "addr add 192.168.0.11/24 dev eth0", "addr del 192.168.0.1/24 dev eth0", "addr add 192.168.0.11/24 dev eth0")
+	ip(t, n1.node, "addr add 192.168.0.11/24 dev eth0", "addr del 192.168.0.1/24 dev eth0",
+		"addr add 192.168.0.11/24 dev eth0")
 	within(t, soon, "its address is followed", func() bool { return underlay() == "eth0 192.168.0.11 [192.168.0.11]" })
 }
 
@@ -155,7 +165,8 @@ func TestBlackhole(t *testing.T) {
 	c := newMesh(t, mesh.Config{Blackhole: true})
 	n1 := c.nodes[0]
 	look := func() string {
-		return nettest.Run(t, n1.node, "ip", "route", "show", "type", "blackhole") + nettest.Run(t, n1.node, "ip", "-6", "route", "show", "type", "blackhole")
+		return nettest.Run(t, n1.node, "ip", "route", "show", "type", "blackhole") +
+			nettest.Run(t, n1.node, "ip", "-6", "route", "show", "type", "blackhole")
 	}
 	within(t, soon, "both families", func() bool {
 		return strings.Contains(look(), "10.244.1.0/24") && strings.Contains(look(), "fd00:244:1::/64")

@@ -18,7 +18,10 @@ func (m *machine) tunnels(t *testing.T) string {
 	t.Helper()
 	out := m.routes(t)
 	for _, dev := range []string{"flannel.1", "flannel-v6.1"} {
-		for _, argv := range []string{"ip -d -o link show " + dev, "ip -o addr show " + dev, "bridge fdb show dev " + dev, "ip neigh show nud permanent dev " + dev} {
+		for _, argv := range []string{
+			"ip -d -o link show " + dev, "ip -o addr show " + dev, "bridge fdb show dev " + dev,
+			"ip neigh show nud permanent dev " + dev,
+		} {
 			part, _ := nettest.Try(m.node, strings.Fields(argv)...)
 			lines := strings.Split(strings.ReplaceAll(part, " tentative", ""), "\n")
 			for i := range lines {
@@ -53,7 +56,8 @@ func TestVxlan(t *testing.T) {
 	c := newMesh(t, mesh.Config{Backend: "vxlan"})
 	c.allReach(soon)
 	n1 := c.nodes[0]
-	if out := nettest.Run(t, n1.node, "ip", "-d", "link", "show", "flannel.1"); !strings.Contains(out, "mtu 1450") || !strings.Contains(out, "dstport 8472") {
+	if out := nettest.Run(t, n1.node, "ip", "-d", "link", "show", "flannel.1"); !strings.Contains(out, "mtu 1450") ||
+		!strings.Contains(out, "dstport 8472") {
 		t.Errorf("flannel.1: %s", out)
 	}
 	if out := nettest.Run(t, n1.node, "ip", "link", "show", "flannel-v6.1"); !strings.Contains(out, "mtu 1430") {
@@ -62,8 +66,10 @@ func TestVxlan(t *testing.T) {
 	nettest.Run(t, n1.node, "ping", "-n", "-c1", "-W2", c.nodes[1].addrs[0]) // from the node itself
 	want := n1.tunnels(t)
 	for _, harm := range []string{
-		"ip link del flannel.1", "ip link set flannel.1 down", "ip link set flannel-v6.1 mtu 1300", "ip -4 addr flush dev flannel.1",
-		"ip neigh flush nud permanent dev flannel.1", "ip route flush proto 119", "ip link set flannel.1 address 02:00:00:00:00:99",
+		"ip link del flannel.1", "ip link set flannel.1 down", "ip link set flannel-v6.1 mtu 1300",
+		"ip -4 addr flush dev flannel.1",
+		"ip neigh flush nud permanent dev flannel.1", "ip route flush proto 119",
+		"ip link set flannel.1 address 02:00:00:00:00:99",
 	} {
 		time.Sleep(400 * time.Millisecond) // a pass that follows upon our own writes is over
 		nettest.Run(t, n1.node, strings.Fields(harm)...)
@@ -72,7 +78,9 @@ func TestVxlan(t *testing.T) {
 	entry := strings.Fields(nettest.Run(t, n1.node, "bridge", "fdb", "show", "dev", "flannel.1"))
 	time.Sleep(400 * time.Millisecond)
 	nettest.Run(t, n1.node, "bridge", "fdb", "del", entry[0], "dev", "flannel.1")
-	within(t, soon, "repaired after an entry of the forwarding table was deleted", func() bool { return n1.tunnels(t) == want })
+	within(t, soon, "repaired after an entry of the forwarding table was deleted", func() bool {
+		return n1.tunnels(t) == want
+	})
 	guard := func() string { return nettest.Run(t, n1.node, "nft", "-s", "list", "table", "inet", mesh.GuardTable) }
 	full := guard()
 	if !strings.Contains(full, "192.168.0.3 . 10.244.3.0") {
@@ -83,7 +91,8 @@ func TestVxlan(t *testing.T) {
 	}
 	within(t, soon, "nothing of n3 is left", func() bool {
 		now := n1.tunnels(t) + guard()
-		return !strings.Contains(now, "192.168.0.3") && !strings.Contains(now, "fd00::3") && !strings.Contains(now, "10.244.3.") && !strings.Contains(now, "fd00:244:3:")
+		return !strings.Contains(now, "192.168.0.3") && !strings.Contains(now, "fd00::3") &&
+			!strings.Contains(now, "10.244.3.") && !strings.Contains(now, "fd00:244:3:")
 	})
 	c.add(3)
 	within(t, soon, "n3 is let in again", func() bool { return guard() == full })

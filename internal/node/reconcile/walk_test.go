@@ -32,7 +32,10 @@ func TestAnyToAny(t *testing.T) {
 	mixed := *cluster
 	mixed.Nodes = append([]model.Node(nil), cluster.Nodes...)
 	mixed.Nodes[1].Published = &model.Published{Backend: "host-gw"}
-	mixed.Nodes[2].Published = &model.Published{Backend: "vxlan", Data: `{"VNI":1,"VtepMAC":"12:c6:65:89:b4:e3"}`, Addrs: []netip.Addr{netip.MustParseAddr("192.168.0.33")}}
+	mixed.Nodes[2].Published = &model.Published{
+		Backend: "vxlan", Data: `{"VNI":1,"VtepMAC":"12:c6:65:89:b4:e3"}`,
+		Addrs: []netip.Addr{netip.MustParseAddr("192.168.0.33")},
+	}
 	fewer := *cluster
 	fewer.Nodes = cluster.Nodes[:2]
 	network := []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}
@@ -43,9 +46,15 @@ func TestAnyToAny(t *testing.T) {
 	}{
 		{mesh.Config{}, cluster, ""},
 		{mesh.Config{Backend: "vxlan"}, cluster, ""},
-		{mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{VNI: 7, Port: 4789, GBP: true, Learning: true, MTU: 1400}}, cluster, ""},
+		{
+			mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{VNI: 7, Port: 4789, GBP: true, Learning: true, MTU: 1400}}, cluster,
+			"",
+		},
 		{mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{DirectRouting: true}, Masquerade: network}, &fewer, ""},
-		{mesh.Config{Masquerade: network, Keep: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}, Blackhole: true}, &mixed, ""},
+		{
+			mesh.Config{Masquerade: network, Keep: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}, Blackhole: true},
+			&mixed, "",
+		},
 		{mesh.Config{Backend: "vxlan", Networks: network, BadChecksums: []string{"flannel.1"}}, &mixed, ""},
 	}
 	bring := func(i int) string {

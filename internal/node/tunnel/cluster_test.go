@@ -101,7 +101,11 @@ func (c *cluster) machine(hub *netns.NS, i, n int) *machine {
 	m.node, m.pod = nettest.NS(c.t, m.name), nettest.NS(c.t, m.name+"-pod")
 	m.addrs = []string{fmt.Sprintf("10.244.%d.5", i), fmt.Sprintf("fd00:244:%d::5", i)}
 	join := func(a *netns.NS, an string, amac int, b *netns.NS, bn string, bmac int) {
-		ip(c.t, a, fmt.Sprintf("link add %s address %s type veth peer name %s address %s netns %s", an, mac(amac), bn, mac(bmac), b.Path()))
+		ip(
+			c.t, a,
+			fmt.Sprintf("link add %s address %s type veth peer name %s address %s netns %s", an, mac(amac), bn,
+				mac(bmac), b.Path()),
+		)
 	}
 	join(m.node, "eth0", i, hub, m.name, 40+i)
 	join(m.node, "veth0", 10+i, m.pod, "eth0", 20+i)
@@ -110,7 +114,8 @@ func (c *cluster) machine(hub *netns.NS, i, n int) *machine {
 		fmt.Sprintf("addr add 192.168.0.%d/24 dev eth0", i), fmt.Sprintf("addr add fd00::%d/64 dev eth0 nodad", i),
 		"addr add 169.254.1.1/32 dev veth0", "addr add fe80::1/64 dev veth0 nodad",
 		"route add "+m.addrs[0]+" dev veth0", "route add "+m.addrs[1]+" dev veth0")
-	ip(c.t, m.pod, "link set lo up", "link set eth0 up", "addr add "+m.addrs[0]+"/32 dev eth0", "addr add "+m.addrs[1]+"/128 dev eth0 nodad",
+	ip(c.t, m.pod, "link set lo up", "link set eth0 up", "addr add "+m.addrs[0]+"/32 dev eth0",
+		"addr add "+m.addrs[1]+"/128 dev eth0 nodad",
 		"route add default via 169.254.1.1 dev eth0 onlink", "route add default via fe80::1 dev eth0")
 	for j := 1; j <= n; j++ {
 		if j != i {
@@ -120,9 +125,13 @@ func (c *cluster) machine(hub *netns.NS, i, n int) *machine {
 	neigh(c.t, m.node, "veth0", 20+i, m.addrs...)
 	neigh(c.t, m.pod, "eth0", 10+i, "169.254.1.1", "fe80::1")
 	o, err := store.NodeObject(model.Node{
-		Name:     m.name,
-		Addrs:    []netip.Addr{netip.MustParseAddr(fmt.Sprintf("192.168.0.%d", i)), netip.MustParseAddr(fmt.Sprintf("fd00::%d", i))},
-		PodCIDRs: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.244.%d.0/24", i)), netip.MustParsePrefix(fmt.Sprintf("fd00:244:%d::/64", i))},
+		Name: m.name,
+		Addrs: []netip.Addr{
+			netip.MustParseAddr(fmt.Sprintf("192.168.0.%d", i)), netip.MustParseAddr(fmt.Sprintf("fd00::%d", i)),
+		},
+		PodCIDRs: []netip.Prefix{
+			netip.MustParsePrefix(fmt.Sprintf("10.244.%d.0/24", i)), netip.MustParsePrefix(fmt.Sprintf("fd00:244:%d::/64", i)),
+		},
 	})
 	if err == nil {
 		_, err = c.store.Create(o)
@@ -143,7 +152,9 @@ func (m *machine) start(c *cluster) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	f := facts.New(c.store, m.name, log, time.After)
-	runner := tunnel.New(tunnel.Config{NS: m.node, Env: os.Environ(), Random: rand.Reader, Log: log, Now: time.Now, After: time.After})
+	runner := tunnel.New(tunnel.Config{
+		NS: m.node, Env: os.Environ(), Random: rand.Reader, Log: log, Now: time.Now, After: time.After,
+	})
 	r := reconcile.New(reconcile.Config{
 		Facts: f, Host: conn, NS: m.node, Log: log, Now: time.Now, After: time.After, Runner: runner,
 		StatusFile: filepath.Join(m.state, reconcile.StatusFile), Mesh: m.mesh,

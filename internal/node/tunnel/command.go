@@ -26,8 +26,8 @@ const (
 )
 
 // command runs a program as flannel does since 0.28: the words are those between spaces, no quotes and no shell, and in
-// each of them $NAME and ${NAME} are what the environment says, env first. What it prints is returned without the spaces
-// around it. Standard input is one line.
+// each of them $NAME and ${NAME} are what the environment says, env first. What it prints is returned without the
+// spaces around it. Standard input is one line.
 func (r *Runner) command(ctx context.Context, command string, env []string, input string) (string, error) {
 	words := strings.Fields(command)
 	if len(words) == 0 {

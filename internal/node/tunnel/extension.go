@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// extension keeps the ways that somebody's commands make. They run one after the other, beside the passes: a command may
-// take its time.
+// extension keeps the ways that somebody's commands make. They run one after the other, beside the passes: a command
+// may take its time.
 type extension struct {
 	r    *Runner
 	end  context.CancelFunc
@@ -87,7 +87,9 @@ func (e *extension) bring(ctx context.Context, want mesh.Tunnel) error {
 	o := want.Options
 	if command := o[mesh.OptionPostStartup]; !e.begun && command != "" {
 		env := make([]string, 0, 5)
-		for _, name := range []string{mesh.OptionNetwork, mesh.OptionSubnet, mesh.OptionSubnetV6, mesh.OptionPublic, mesh.OptionPublicV6} {
+		for _, name := range []string{
+			mesh.OptionNetwork, mesh.OptionSubnet, mesh.OptionSubnetV6, mesh.OptionPublic, mesh.OptionPublicV6,
+		} {
 			env = append(env, name+"="+o[name])
 		}
 		if _, err := e.r.command(ctx, command, env, ""); err != nil {
@@ -124,7 +126,8 @@ func (e *extension) run(ctx context.Context, command string, l lease) error {
 		return nil
 	}
 	out, err := e.r.command(ctx, command, []string{
-		mesh.OptionSubnet + "=" + l.subnet, mesh.OptionSubnetV6 + "=" + l.subnetV6, mesh.OptionPublic + "=" + l.public, mesh.OptionPublicV6 + "=" + l.publicV6,
+		mesh.OptionSubnet + "=" + l.subnet, mesh.OptionSubnetV6 + "=" + l.subnetV6, mesh.OptionPublic + "=" + l.public,
+		mesh.OptionPublicV6 + "=" + l.publicV6,
 	}, l.data)
 	if err == nil {
 		e.r.cfg.Log.Info("ran a command", "command", command, "subnet", l.subnet, "said", out)

@@ -40,7 +40,8 @@ func newRunnerWith(t *testing.T, most time.Duration) *tunnel.Runner {
 	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	r := tunnel.New(tunnel.Config{
-		Env: append(os.Environ(), "GREETING=hello world"), CommandTime: most, Random: rand.Reader, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Now: time.Now, After: time.After,
+		Env: append(os.Environ(), "GREETING=hello world"), CommandTime: most, Random: rand.Reader,
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Now: time.Now, After: time.After,
 	})
 	t.Cleanup(r.Close)
 	return r
@@ -57,11 +58,13 @@ func extensionPeer(node, cidr, endpoint, data string) mesh.TunnelPeer {
 func TestExtension(t *testing.T) {
 	r := newRunner(t)
 	out := filepath.Join(t.TempDir(), "out")
-	note := script(t, "note", `read -r line; echo "$@ | $NETWORK $SUBNET $IPV6SUBNET $PUBLIC_IP $PUBLIC_IPV6 | $line" >>`+out)
+	note := script(t, "note", `read -r line; echo "$@ | $NETWORK $SUBNET $IPV6SUBNET $PUBLIC_IP $PUBLIC_IPV6 | $line" >>`+
+		out)
 	said := func() string { b, _ := os.ReadFile(out); return string(b) }
 	want := mesh.Tunnel{Backend: "extension", Link: "extension", Options: map[string]string{
-		mesh.OptionPostStartup: note + " post $SUBNET", mesh.OptionSubnetAdd: note + ` add ${SUBNET} 'no shell' $(date)`, mesh.OptionSubnetRemove: note + " remove $GREETING",
-		mesh.OptionNetwork: "10.244.0.0/16", mesh.OptionSubnet: "10.244.1.0/24", mesh.OptionSubnetV6: "fd00:244:1::/64",
+		mesh.OptionPostStartup: note + " post $SUBNET", mesh.OptionSubnetAdd: note + ` add ${SUBNET} 'no shell' $(date)`,
+		mesh.OptionSubnetRemove: note + " remove $GREETING",
+		mesh.OptionNetwork:      "10.244.0.0/16", mesh.OptionSubnet: "10.244.1.0/24", mesh.OptionSubnetV6: "fd00:244:1::/64",
 		mesh.OptionPublic: "192.168.0.1", mesh.OptionPublicV6: "fd00::1",
 	}}
 	keep := func(peers ...mesh.TunnelPeer) {
@@ -84,10 +87,12 @@ func TestExtension(t *testing.T) {
 	expect(lines...)
 	two := extensionPeer("n2", "10.244.2.0/24", "192.168.0.2", "data of n2")
 	keep(two, extensionPeer("n2", "fd00:244:2::/64", "fd00::2", "data of n2"))
-	lines = append(lines, "add 10.244.2.0/24 'no shell' $(date) |  10.244.2.0/24 fd00:244:2::/64 192.168.0.2 fd00::2 | data of n2")
+	lines = append(lines,
+		"add 10.244.2.0/24 'no shell' $(date) |  10.244.2.0/24 fd00:244:2::/64 192.168.0.2 fd00::2 | data of n2")
 	expect(lines...)
 	keep(two) // it has lost its second prefix
-	lines = append(lines, "remove hello world |  10.244.2.0/24 fd00:244:2::/64 192.168.0.2 fd00::2 | data of n2", "add 10.244.2.0/24 'no shell' $(date) |  10.244.2.0/24  192.168.0.2  | data of n2")
+	lines = append(lines, "remove hello world |  10.244.2.0/24 fd00:244:2::/64 192.168.0.2 fd00::2 | data of n2",
+		"add 10.244.2.0/24 'no shell' $(date) |  10.244.2.0/24  192.168.0.2  | data of n2")
 	expect(lines...)
 	keep(two)
 	keep()
@@ -98,7 +103,11 @@ func TestExtension(t *testing.T) {
 func TestExtensionLearns(t *testing.T) {
 	r := newRunner(t)
 	count := filepath.Join(t.TempDir(), "count")
-	cfg := mesh.Config{Backend: "extension", Extension: mesh.Extension{PreStartupCommand: script(t, "pre", "echo run >>"+count+"; echo noise >&2; echo ' what others need '")}}
+	cfg := mesh.Config{
+		Backend: "extension", Extension: mesh.Extension{
+			PreStartupCommand: script(t, "pre", "echo run >>"+count+"; echo noise >&2; echo ' what others need '"),
+		},
+	}
 	for range 2 {
 		got, err := r.Learn(t.Context(), cfg)
 		if err != nil || got["extension"] != "what others need" {
@@ -125,12 +134,18 @@ func TestExtensionLearns(t *testing.T) {
 // A command that takes too long is ended, and what it prints without end is not kept.
 func TestExtensionIsBounded(t *testing.T) {
 	r := newRunnerWith(t, 200*time.Millisecond)
-	cfg := mesh.Config{Backend: "extension", Extension: mesh.Extension{PreStartupCommand: script(t, "hangs", "echo working; exec sleep 1000")}}
-	if _, err := r.Learn(t.Context(), cfg); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "working") {
+	cfg := mesh.Config{
+		Backend: "extension", Extension: mesh.Extension{
+			PreStartupCommand: script(t, "hangs", "echo working; exec sleep 1000"),
+		},
+	}
+	if _, err := r.Learn(t.Context(), cfg); !errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(err.Error(), "working") {
 		t.Errorf("a command that hangs: %v", err)
 	}
 	r = newRunner(t)
-	cfg.Extension.PreStartupCommand = script(t, "talks", "i=0; while [ $i -lt 3000 ]; do echo 0123456789012345678901234567890123456789; i=$((i+1)); done")
+	cfg.Extension.PreStartupCommand = script(t, "talks",
+		"i=0; while [ $i -lt 3000 ]; do echo 0123456789012345678901234567890123456789; i=$((i+1)); done")
 	got, err := r.Learn(t.Context(), cfg)
 	if n := len(got["extension"]); err != nil || n > 64<<10 || n < 60<<10 {
 		t.Errorf("a command that prints 120 kB: %d bytes, %v", n, err)
@@ -148,7 +163,11 @@ func TestExtensionEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	var pid string
-	within(t, "the command runs", func() bool { b, _ := os.ReadFile(child); pid = strings.TrimSpace(string(b)); return pid != "" })
+	within(t, "the command runs", func() bool {
+		b, _ := os.ReadFile(child)
+		pid = strings.TrimSpace(string(b))
+		return pid != ""
+	})
 	if err := r.Keep(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}

@@ -18,10 +18,12 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestForgedProtocols: where the mesh has no tunnels at all, a pod's IP packets in IP packets come to no node either: somebody's own
-// device may take them out there. Nor is neighbor discovery routed to other nodes.
+// TestForgedProtocols: where the mesh has no tunnels at all, a pod's IP packets in IP packets come to no node either:
+// somebody's own device may take them out there. Nor is neighbor discovery routed to other nodes.
 func TestForgedProtocols(t *testing.T) {
-	how := mesh.Config{Masquerade: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/32")}}
+	how := mesh.Config{
+		Masquerade: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/32")},
+	}
 	c := newCluster(t, how, how, how)
 	c.allReach()
 	n1, n2 := c.nodes[0], c.nodes[1]
@@ -35,7 +37,8 @@ func TestForgedProtocols(t *testing.T) {
 				inner, innerTo string
 			}{
 				{n1, "192.168.0.1", "ip4:", "10.244.2.99", "10.244.1.5"}, {n2, "192.168.0.2", "ip4:", "10.244.1.99", "10.244.2.5"},
-				{n1, "fd00::1", "ip6:", "fd00:244:2::99", "fd00:244:1::5"}, {n2, "fd00::2", "ip6:", "fd00:244:1::99", "fd00:244:2::5"},
+				{n1, "fd00::1", "ip6:", "fd00:244:2::99", "fd00:244:1::5"},
+				{n2, "fd00::2", "ip6:", "fd00:244:1::99", "fd00:244:2::5"},
 			} {
 				e := listen(t, to.at.node, to.family+strconv.Itoa(protocol), to.addr)
 				limit := 200 * time.Millisecond
@@ -64,7 +67,9 @@ func TestForgedProtocols(t *testing.T) {
 			if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, 255); err != nil {
 				return err
 			}
-			return unix.Sendto(fd, append([]byte{135, 0, 0, 0, 0, 0, 0, 0}, "forged"...), 0, &unix.SockaddrInet6{Addr: netip.MustParseAddr(n2.addrs[1]).As16()})
+			return unix.Sendto(fd, append([]byte{135, 0, 0, 0, 0, 0, 0, 0}, "forged"...), 0, &unix.SockaddrInet6{
+				Addr: netip.MustParseAddr(n2.addrs[1]).As16(),
+			})
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -90,8 +95,8 @@ func TestForgedProtocols(t *testing.T) {
 	solicit(true)
 }
 
-// TestForgedIPIP: of ipip a node accepts what is a peer's, by the outer and the inner address, whether or not the kernel has the
-// device.
+// TestForgedIPIP: of ipip a node accepts what is a peer's, by the outer and the inner address, whether or not the
+// kernel has the device.
 func TestForgedIPIP(t *testing.T) {
 	c := newCluster(t, mesh.Config{}, mesh.Config{}, mesh.Config{})
 	n1, n2 := c.nodes[0], c.nodes[1]
@@ -101,7 +106,9 @@ func TestForgedIPIP(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	spaces, how := kernel.Spaces{Host: conn}, mesh.Config{Backend: "ipip", Masquerade: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}
+	spaces, how := kernel.Spaces{
+		Host: conn,
+	}, mesh.Config{Backend: "ipip", Masquerade: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}
 	cluster := model.Cluster{Self: "n2"}
 	for _, m := range c.nodes {
 		o, err := c.store.Get(store.NodeKey(m.name))
@@ -146,7 +153,9 @@ func TestForgedIPIP(t *testing.T) {
 	if err := spaces.Apply(t.Context(), guard); err != nil {
 		t.Fatal(err)
 	}
-	for from, inner := range map[*machine][]string{n1: {"10.244.3.5", "10.244.2.99", "192.168.0.2", "192.168.0.3", "8.8.8.8"}, c.nodes[2]: {"10.244.1.5", "192.168.0.1"}} {
+	for from, inner := range map[*machine][]string{
+		n1: {"10.244.3.5", "10.244.2.99", "192.168.0.2", "192.168.0.3", "8.8.8.8"}, c.nodes[2]: {"10.244.1.5", "192.168.0.1"},
+	} {
 		for _, addr := range inner {
 			if hear(from, addr) {
 				t.Errorf("%s sends as %s\n%s", from.name, addr, rulesOf(n2))

@@ -166,15 +166,17 @@ func guarded(t *testing.T, m *machine) {
 func bridgePod(t *testing.T, m *machine) *netns.NS {
 	t.Helper()
 	ns, n := nettest.NS(t, m.name+"-bridged"), m.name[1:]
-	ip(t, m.node, "link add cni0 type bridge", "link set cni0 up", "addr add 10.244."+n+".129/25 dev cni0", "addr add fd00:244:"+n+":0:1::1/80 dev cni0 nodad",
+	ip(t, m.node, "link add cni0 type bridge", "link set cni0 up", "addr add 10.244."+n+".129/25 dev cni0",
+		"addr add fd00:244:"+n+":0:1::1/80 dev cni0 nodad",
 		"link add port0 type veth peer name eth0 netns "+ns.Path(), "link set port0 master cni0 up")
-	ip(t, ns, "link set lo up", "link set eth0 up", "addr add 10.244."+n+".130/25 dev eth0", "addr add fd00:244:"+n+":0:1::2/80 dev eth0 nodad",
+	ip(t, ns, "link set lo up", "link set eth0 up", "addr add 10.244."+n+".130/25 dev eth0",
+		"addr add fd00:244:"+n+":0:1::2/80 dev eth0 nodad",
 		"route add default via 10.244."+n+".129", "route add default via fd00:244:"+n+":0:1::1")
 	return ns
 }
 
-// TestForged: no pod writes a tunnel's packet, to another node or to its own, with whatever inner source; and a peer writes none in
-// the name of a third one. Without the guard all of them arrive.
+// TestForged: no pod writes a tunnel's packet, to another node or to its own, with whatever inner source; and a peer
+// writes none in the name of a third one. Without the guard all of them arrive.
 func TestForged(t *testing.T) {
 	for _, backend := range []string{"vxlan", "udp"} {
 		t.Run(backend, func(t *testing.T) {
@@ -192,7 +194,11 @@ func TestForgedIPIPDevice(t *testing.T) {
 
 // forge tries all ways over a back end.
 func forge(t *testing.T, backend string) {
-	how := mesh.Config{Backend: backend, Masquerade: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/32")}}
+	how := mesh.Config{
+		Backend: backend, Masquerade: []netip.Prefix{
+			netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/32"),
+		},
+	}
 	c := newCluster(t, how, how, how)
 	bridged := bridgePod(t, c.nodes[0])
 	var family []int       // both
@@ -251,7 +257,8 @@ func forge(t *testing.T, backend string) {
 	for _, m := range []*machine{n1, n2} {
 		m.leave()
 		nettest.Run(t, m.node, "nft", "delete", "table", "inet", mesh.GuardTable)
-		if backend == "ipip" { // which has no ports: the kernel has no second name for a flow that is masqueraded as the tunnel's own
+		if backend == "ipip" {
+			// which has no ports: the kernel has no second name for a flow that is masqueraded as the tunnel's own
 			nettest.Run(t, m.node, "nft", "flush", "ruleset")
 		}
 	}
@@ -278,14 +285,23 @@ func unguardedUDP(t *testing.T, machines ...*machine) {
 	t.Helper()
 	for _, m := range machines {
 		m.stop()
-		all := udp.Accept{Senders: []udp.Sender{{Prefixes: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}}}
+		all := udp.Accept{
+			Senders: []udp.Sender{{Prefixes: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}},
+		}
 		for _, n := range []string{"1", "2"} {
-			for _, addr := range []string{"192.168.0." + n, "fd00::" + n, "10.244." + n + ".5", "10.244." + n + ".130", "fd00:244:" + n + "::5", "fd00:244:" + n + ":0:1::2"} {
+			for _, addr := range []string{
+				"192.168.0." + n, "fd00::" + n, "10.244." + n + ".5", "10.244." + n + ".130", "fd00:244:" + n + "::5",
+				"fd00:244:" + n + ":0:1::2",
+			} {
 				all.Senders[0].Addrs = append(all.Senders[0].Addrs, netip.MustParseAddr(addr))
 			}
 		}
-		for link, addr := range map[string]string{"flannel0": "192.168.0." + m.name[1:], "flannel0-v6": "fd00::" + m.name[1:]} {
-			path, err := udp.Open(udp.Config{NS: m.node, Link: link, Listen: netip.AddrPortFrom(netip.MustParseAddr(addr), 8285), Now: time.Now})
+		for link, addr := range map[string]string{
+			"flannel0": "192.168.0." + m.name[1:], "flannel0-v6": "fd00::" + m.name[1:],
+		} {
+			path, err := udp.Open(udp.Config{
+				NS: m.node, Link: link, Listen: netip.AddrPortFrom(netip.MustParseAddr(addr), 8285), Now: time.Now,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -310,8 +326,14 @@ func batched(t *testing.T, c *cluster) {
 		from, to, honest string
 		forged           []string
 	}{
-		{"192.168.0.1:0", "192.168.0.2:8285", "10.244.1.5", []string{"10.244.3.5", "10.244.2.99", "192.168.0.2", "192.168.0.3", "10.250.0.1", "127.0.0.1"}},
-		{"[fd00::1]:0", "[fd00::2]:8285", "fd00:244:1::5", []string{"fd00:244:3::5", "fd00:244:2::99", "fd00::2", "fd00::3", "fd00:99::1", "::1"}},
+		{
+			"192.168.0.1:0", "192.168.0.2:8285", "10.244.1.5",
+			[]string{"10.244.3.5", "10.244.2.99", "192.168.0.2", "192.168.0.3", "10.250.0.1", "127.0.0.1"},
+		},
+		{
+			"[fd00::1]:0", "[fd00::2]:8285", "fd00:244:1::5",
+			[]string{"fd00:244:3::5", "fd00:244:2::99", "fd00::2", "fd00::3", "fd00:99::1", "::1"},
+		},
 	} {
 		e := listen(t, n2.pod, "udp", ":9999")
 		batch := datagram(w.honest, n2.addrs[i], "honest")
@@ -344,7 +366,9 @@ func sendBatch(from, to netip.AddrPort, batch []byte, size int) error {
 		return err
 	}
 	var fault error
-	if err := raw.Control(func(fd uintptr) { fault = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, size) }); err != nil || fault != nil {
+	if err := raw.Control(func(fd uintptr) {
+		fault = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, size)
+	}); err != nil || fault != nil {
 		return errors.Join(err, fault)
 	}
 	_, err = c.Write(batch)

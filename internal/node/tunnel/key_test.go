@@ -14,11 +14,14 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// The key file is made once, whoever comes first, closed to others; flannel's is read as it is; a wrong one is told and left.
+// The key file is made once, whoever comes first, closed to others; flannel's is read as it is; a wrong one is told and
+// left.
 func TestKeyFile(t *testing.T) {
 	learn := func(file string) (mesh.WireguardLearned, error) {
 		var l mesh.WireguardLearned
-		got, err := newRunner(t).Learn(t.Context(), mesh.Config{Backend: "wireguard", Wireguard: mesh.Wireguard{KeyFile: file}})
+		got, err := newRunner(t).Learn(t.Context(), mesh.Config{
+			Backend: "wireguard", Wireguard: mesh.Wireguard{KeyFile: file},
+		})
 		if err == nil {
 			err = json.Unmarshal([]byte(got["wireguard"]), &l)
 		}
@@ -74,19 +77,26 @@ func TestKeyFile(t *testing.T) {
 // IPv4 in IPv4, and directly where both are on one network.
 func TestIPIP(t *testing.T) {
 	nettest.Need(t, "ipip")
-	c := newCluster(t, mesh.Config{Backend: "ipip"}, mesh.Config{Backend: "ipip"}, mesh.Config{Backend: "ipip", IPIP: mesh.IPIP{DirectRouting: true}})
+	c := newCluster(t, mesh.Config{Backend: "ipip"}, mesh.Config{Backend: "ipip"}, mesh.Config{
+		Backend: "ipip", IPIP: mesh.IPIP{DirectRouting: true},
+	})
 	for _, m := range c.nodes {
 		m.addrs = m.addrs[:1]
 	}
 	c.allReach()
 	n1 := c.nodes[0]
-	for _, harm := range []string{"ip link del flannel.ipip", "ip link set flannel.ipip down", "ip -4 addr flush dev flannel.ipip", "ip route flush proto 119"} {
+	for _, harm := range []string{
+		"ip link del flannel.ipip", "ip link set flannel.ipip down", "ip -4 addr flush dev flannel.ipip",
+		"ip route flush proto 119",
+	} {
 		c.repaired(n1, harm)
 	}
-	if out := nettest.Run(t, n1.node, "ip", "route"); !strings.Contains(out, "10.244.2.0/24 via 192.168.0.2 dev flannel.ipip") || !strings.Contains(out, "onlink") {
+	if out := nettest.Run(t, n1.node, "ip", "route"); !strings.Contains(out,
+		"10.244.2.0/24 via 192.168.0.2 dev flannel.ipip") || !strings.Contains(out, "onlink") {
 		t.Errorf("n1:\n%s", out)
 	}
-	if out := nettest.Run(t, c.nodes[2].node, "ip", "route"); !strings.Contains(out, "10.244.1.0/24 via 192.168.0.1 dev eth0") {
+	if out := nettest.Run(t, c.nodes[2].node, "ip", "route"); !strings.Contains(out,
+		"10.244.1.0/24 via 192.168.0.1 dev eth0") {
 		t.Errorf("n3 does not reach n1 directly:\n%s", out)
 	}
 }

@@ -24,7 +24,8 @@ func TestUDP(t *testing.T) {
 	n1, n2 := c.nodes[0], c.nodes[1]
 	nettest.Run(t, n1.node, "ping", "-n", "-c1", "-W2", n2.addrs[0]) // from the node itself
 	for _, harm := range []string{
-		"ip link del flannel0", "ip link set flannel0 down", "ip -4 addr flush dev flannel0", "ip route flush proto 119", "ip link set flannel0 mtu 1000",
+		"ip link del flannel0", "ip link set flannel0 down", "ip -4 addr flush dev flannel0", "ip route flush proto 119",
+		"ip link set flannel0 mtu 1000",
 	} {
 		c.repaired(n1, harm)
 	}
@@ -50,7 +51,9 @@ func TestUDP(t *testing.T) {
 	}
 	c.nodes = c.nodes[:2]
 	c.publish()
-	within(t, "no device is left", func() bool { return !strings.Contains(nettest.Run(t, n1.node, "ip", "link"), "flannel0") })
+	within(t, "no device is left", func() bool {
+		return !strings.Contains(nettest.Run(t, n1.node, "ip", "link"), "flannel0")
+	})
 	c.allReach()
 }
 
@@ -65,7 +68,8 @@ func TestUDPMoves(t *testing.T) {
 	neigh(t, n2.node, "eth0", 1, "192.168.0.11")
 	_, err := c.store.Modify(t.Context(), store.NodeKey("n1"), func(fields map[string]any) error {
 		fields["status"] = map[string]any{"addresses": []any{
-			map[string]any{"type": "InternalIP", "address": "192.168.0.11"}, map[string]any{"type": "InternalIP", "address": "fd00::1"},
+			map[string]any{"type": "InternalIP", "address": "192.168.0.11"},
+			map[string]any{"type": "InternalIP", "address": "fd00::1"},
 		}}
 		return nil
 	})
@@ -84,9 +88,13 @@ func TestMixed(t *testing.T) {
 	nettest.Need(t, "tap", "vxlan")
 	c := newCluster(t, mesh.Config{Backend: "host-gw"}, mesh.Config{Backend: "vxlan"}, mesh.Config{Backend: "udp"})
 	for i, want := range map[int]string{1: "10.244.2.0/24 via 10.244.2.0 dev flannel.1", 2: "10.244.3.0/24 dev flannel0"} {
-		within(t, "n1 has the route "+want, func() bool { return strings.Contains(nettest.Run(t, c.nodes[0].node, "ip", "route"), want) })
+		within(t, "n1 has the route "+want, func() bool {
+			return strings.Contains(nettest.Run(t, c.nodes[0].node, "ip", "route"), want)
+		})
 		want = "10.244.1.0/24 via 192.168.0.1 dev eth0"
-		within(t, c.nodes[i].name+" has the route "+want, func() bool { return strings.Contains(nettest.Run(t, c.nodes[i].node, "ip", "route"), want) })
+		within(t, c.nodes[i].name+" has the route "+want, func() bool {
+			return strings.Contains(nettest.Run(t, c.nodes[i].node, "ip", "route"), want)
+		})
 	}
 	c.allReach()
 	// One changes its back end, and the others follow.
@@ -96,7 +104,9 @@ func TestMixed(t *testing.T) {
 	n3.start(c)
 	within(t, "n3 publishes vxlan", func() bool { return n3.keeper.Status().Topology.Publish.Backend == "vxlan" })
 	c.publish()
-	within(t, "n1 has no tunnel any more", func() bool { return !strings.Contains(nettest.Run(t, c.nodes[0].node, "ip", "link"), "flannel0") })
+	within(t, "n1 has no tunnel any more", func() bool {
+		return !strings.Contains(nettest.Run(t, c.nodes[0].node, "ip", "link"), "flannel0")
+	})
 	c.allReach()
 }
 
@@ -109,7 +119,9 @@ func TestWireguard(t *testing.T) {
 			if err := os.WriteFile(psk, []byte("AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			how := mesh.Config{Backend: "wireguard", Wireguard: mesh.Wireguard{PSKFile: psk, Mode: mode, PersistentKeepaliveInterval: 25}}
+			how := mesh.Config{
+				Backend: "wireguard", Wireguard: mesh.Wireguard{PSKFile: psk, Mode: mode, PersistentKeepaliveInterval: 25},
+			}
 			c := newCluster(t, how, how, how)
 			c.allReach()
 			n1, n2, n3 := c.nodes[0], c.nodes[1], c.nodes[2]
@@ -120,10 +132,12 @@ func TestWireguard(t *testing.T) {
 			if n1.keeper.Status().Topology.Tunnels[0].Options[mesh.OptionUserSpace] != "" {
 				kind = "tun type tun"
 			}
-			if _, err := nettest.Try(n1.pod, "ip", "link", "add", "probe", "type", "wireguard"); (err == nil) != (kind == "wireguard") {
+			if _, err := nettest.Try(n1.pod, "ip", "link", "add", "probe", "type", "wireguard"); (err == nil) !=
+				(kind == "wireguard") {
 				t.Errorf("flannel-wg is carried by %s; the kernel says of WireGuard: %v", kind, err)
 			}
-			if out := nettest.Run(t, n1.node, "ip", "-d", "link", "show", "flannel-wg"); !strings.Contains(out, "mtu 1420") || !strings.Contains(out, kind) {
+			if out := nettest.Run(t, n1.node, "ip", "-d", "link", "show", "flannel-wg"); !strings.Contains(out, "mtu 1420") ||
+				!strings.Contains(out, kind) {
 				t.Errorf("flannel-wg: %s", out)
 			}
 			if _, err := nettest.Try(n1.node, "ip", "link", "show", "flannel-wg-v6"); (err == nil) != (mode == "") {
@@ -138,7 +152,10 @@ func TestWireguard(t *testing.T) {
 			}
 			old := n2.keeper.Status().Topology.Publish.Data
 			n2.start(c)
-			within(t, "another key", func() bool { now := n2.keeper.Status().Topology.Publish.Data; return now != "" && now != old })
+			within(t, "another key", func() bool {
+				now := n2.keeper.Status().Topology.Publish.Data
+				return now != "" && now != old
+			})
 			c.publish()
 			c.allReach()
 			if err := c.store.Delete(store.NodeKey("n3"), ""); err != nil {

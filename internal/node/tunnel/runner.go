@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// A tunnel that lived shorter than young is given rest before it is said to be dead: else a fault that stays would have
-	// one pass follow upon the other.
+	// A tunnel that lived shorter than young is given rest before it is said to be dead: else a fault that stays would
+	// have one pass follow upon the other.
 	young = time.Second
 	rest  = 250 * time.Millisecond
 )
@@ -191,14 +191,16 @@ func sameSources(a, b *mesh.Sources) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return slices.Equal(a.Relays, b.Relays) && slices.Equal(a.Outside, b.Outside) && slices.Equal(a.Cluster, b.Cluster) && slices.EqualFunc(a.Senders, b.Senders, func(n, o mesh.Sender) bool {
-		return slices.Equal(n.Addrs, o.Addrs) && slices.Equal(n.Prefixes, o.Prefixes)
-	})
+	return slices.Equal(a.Relays, b.Relays) && slices.Equal(a.Outside, b.Outside) && slices.Equal(a.Cluster, b.Cluster) &&
+		slices.EqualFunc(a.Senders, b.Senders, func(n, o mesh.Sender) bool {
+			return slices.Equal(n.Addrs, o.Addrs) && slices.Equal(n.Prefixes, o.Prefixes)
+		})
 }
 
 func samePeers(a, b []mesh.TunnelPeer) bool {
 	return slices.EqualFunc(a, b, func(p, q mesh.TunnelPeer) bool {
-		return p.Node == q.Node && p.CIDR == q.CIDR && p.Endpoint == q.Endpoint && p.PublicKey == q.PublicKey && slices.Equal(p.Further, q.Further) &&
+		return p.Node == q.Node && p.CIDR == q.CIDR && p.Endpoint == q.Endpoint && p.PublicKey == q.PublicKey &&
+			slices.Equal(p.Further, q.Further) &&
 			maps.Equal(p.Options, q.Options)
 	})
 }

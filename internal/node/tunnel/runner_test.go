@@ -25,11 +25,17 @@ func TestTroubleIsTold(t *testing.T) {
 	nettest.Need(t, "tap")
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	ns := nettest.NS(t, "node")
-	ip(t, ns, "link set lo up", "tuntap add good mode tun", "tuntap add ether mode tap", "tuntap add wg mode tun", "tuntap add busy mode tun")
-	r := tunnel.New(tunnel.Config{NS: ns, Random: rand.Reader, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Now: time.Now, After: time.After})
+	ip(t, ns, "link set lo up", "tuntap add good mode tun", "tuntap add ether mode tap", "tuntap add wg mode tun",
+		"tuntap add busy mode tun")
+	r := tunnel.New(tunnel.Config{
+		NS: ns, Random: rand.Reader, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Now: time.Now, After: time.After,
+	})
 	t.Cleanup(r.Close)
 	var taken net.PacketConn
-	if err := ns.Do(func() (err error) { taken, err = net.ListenPacket("udp4", "127.0.0.1:8286"); return err }); err != nil {
+	if err := ns.Do(func() (err error) {
+		taken, err = net.ListenPacket("udp4", "127.0.0.1:8286")
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { taken.Close() })
@@ -45,11 +51,17 @@ func TestTroubleIsTold(t *testing.T) {
 	}
 	wireguard := func(key, psk, peer string) mesh.Tunnel {
 		w := mesh.Tunnel{
-			Backend: "wireguard", Link: "wg", MTU: 1420, KeyFile: key, PSKFile: psk, Local: netip.MustParseAddrPort("[::]:51820"),
+			Backend: "wireguard", Link: "wg", MTU: 1420, KeyFile: key, PSKFile: psk,
+			Local:   netip.MustParseAddrPort("[::]:51820"),
 			Options: map[string]string{mesh.OptionUserSpace: "true"},
 		}
 		if peer != "" {
-			w.Peers = []mesh.TunnelPeer{{Node: "n2", CIDR: netip.MustParsePrefix("10.244.2.0/24"), Endpoint: netip.MustParseAddrPort("192.168.0.2:1"), PublicKey: peer}}
+			w.Peers = []mesh.TunnelPeer{
+				{
+					Node: "n2", CIDR: netip.MustParsePrefix("10.244.2.0/24"), Endpoint: netip.MustParseAddrPort("192.168.0.2:1"),
+					PublicKey: peer,
+				},
+			}
 		}
 		return w
 	}
@@ -61,11 +73,23 @@ func TestTroubleIsTold(t *testing.T) {
 		{udp("nowhere", 8287), "udp nowhere: link nowhere: tun device is missing"},
 		{udp("ether", 8287), "udp ether: link ether: invalid argument"},
 		{udp("busy", 8286), "udp busy: udp 127.0.0.1:8286: address already in use"},
-		{mesh.Tunnel{Backend: "udp", Link: "busy", Local: netip.MustParseAddrPort("192.0.2.1:8285")}, "udp busy: udp 192.0.2.1:8285: cannot assign requested address"},
+		{
+			mesh.Tunnel{Backend: "udp", Link: "busy", Local: netip.MustParseAddrPort("192.0.2.1:8285")},
+			"udp busy: udp 192.0.2.1:8285: cannot assign requested address",
+		},
 		{mesh.Tunnel{Backend: "pigeon", Link: "coop"}, `pigeon coop: back end "pigeon": nobody knows how to run it`},
-		{wireguard(filepath.Join(dir, "none"), "", ""), "wireguard wg: wireguard: open " + filepath.Join(dir, "none") + ": no such file or directory"},
-		{wireguard(wrong, "", ""), "wireguard wg: wireguard: key file " + wrong + ": no key: 32 bytes in base64 are wanted (delete it, and a new key is made; peers learn its public half)"},
-		{wireguard(key, wrong, ""), "wireguard wg: wireguard: key file " + wrong + ": no key: 32 bytes in base64 are wanted (write one into it, the same on all nodes: wg genpsk makes one)"},
+		{
+			wireguard(filepath.Join(dir, "none"), "", ""), "wireguard wg: wireguard: open " + filepath.Join(dir, "none") +
+				": no such file or directory",
+		},
+		{
+			wireguard(wrong, "", ""), "wireguard wg: wireguard: key file " + wrong +
+				": no key: 32 bytes in base64 are wanted (delete it, and a new key is made; peers learn its public half)",
+		},
+		{
+			wireguard(key, wrong, ""), "wireguard wg: wireguard: key file " + wrong +
+				": no key: 32 bytes in base64 are wanted (write one into it, the same on all nodes: wg genpsk makes one)",
+		},
 		{wireguard(key, "", "abc"), "wireguard wg: node n2: no key: 32 bytes in base64 are wanted"},
 	} {
 		err := r.Keep(t.Context(), []mesh.Tunnel{c.bad, good})

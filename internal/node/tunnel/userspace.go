@@ -45,7 +45,8 @@ func (r *Runner) startUserspace(w mesh.Tunnel, dead *atomic.Bool) (keeper, error
 			_ = unix.Close(fd)
 			return err
 		}
-		u.dev = device.NewDevice(ipDevice{t, w.MTU}, &inside{conn.NewDefaultBind(), r.cfg.NS}, logger(r.cfg.Log.With("link", w.Link)))
+		u.dev = device.NewDevice(ipDevice{t, w.MTU}, &inside{conn.NewDefaultBind(), r.cfg.NS},
+			logger(r.cfg.Log.With("link", w.Link)))
 		return nil
 	})
 	if err != nil {

@@ -82,7 +82,9 @@ func wireguardConfig(w mesh.Tunnel) (c wireguard.Config, err error) {
 			index[key] = i
 			// What the node itself answers to a pod comes from its own address, or another of its addresses.
 			own := p.Endpoint.Addr()
-			c.Peers = append(c.Peers, wireguard.Peer{Key: key, Endpoint: p.Endpoint, Allowed: []netip.Prefix{netip.PrefixFrom(own, own.BitLen())}})
+			c.Peers = append(c.Peers, wireguard.Peer{
+				Key: key, Endpoint: p.Endpoint, Allowed: []netip.Prefix{netip.PrefixFrom(own, own.BitLen())},
+			})
 		}
 		c.Peers[i].Allowed = append(c.Peers[i].Allowed, p.CIDR)
 		for _, a := range p.Further {
@@ -101,8 +103,8 @@ type kernelWireguard struct {
 	ends  map[wireguard.PublicKey]netip.AddrPort // where peers were said to be the last time
 }
 
-// set says it where something is wanted otherwise or the device is another one; somebody's meddling with keys or peers is
-// seen when either happens.
+// set says it where something is wanted otherwise or the device is another one; somebody's meddling with keys or peers
+// is seen when either happens.
 func (k *kernelWireguard) set(_ context.Context, w mesh.Tunnel, changed bool) error {
 	index, err := linkIndex(k.ns, w.Link)
 	if err != nil {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tunnelip keeps the node's own addresses at the ends of its tunnels where pods are numbered from pools: what the node
-// itself sends to pods has them as its source, so that answers come back the same way. They are allocated as those of pods are.
+// Package tunnelip keeps the node's own addresses at the ends of its tunnels where pods are numbered from pools: what
+// the node itself sends to pods has them as its source, so that answers come back the same way. They are allocated as
+// those of pods are.
 package tunnelip
 
 import (
@@ -77,7 +78,10 @@ func Open(cfg Config) *Addresses {
 
 // ask is how the engine is asked for the address of a family, from some pools alone where these are named.
 func (e *Addresses) ask(family int, pools []string, held ...netip.Addr) ipam.Ask {
-	section := map[string]any{"type": blocks.TypeCalico, "assign_ipv4": strconv.FormatBool(family == 4), "assign_ipv6": strconv.FormatBool(family == 6)}
+	section := map[string]any{
+		"type": blocks.TypeCalico, "assign_ipv4": strconv.FormatBool(family == 4),
+		"assign_ipv6": strconv.FormatBool(family == 6),
+	}
 	if len(pools) > 0 {
 		section[fmt.Sprintf("ipv%d_pools", family)] = pools
 	}
@@ -177,7 +181,8 @@ func (e *Addresses) pools(c *model.Cluster, family int) []string {
 	var out []string
 	for _, p := range model.Allocatable(c.Pools) {
 		selector, err := model.ParseExpression(p.NodeSelector)
-		if err != nil || !selector.Matches(labels) || !e.tunneled(p) || !p.Allows(model.UseTunnel) || p.AssignmentMode != model.AssignAutomatic {
+		if err != nil || !selector.Matches(labels) || !e.tunneled(p) || !p.Allows(model.UseTunnel) ||
+			p.AssignmentMode != model.AssignAutomatic {
 			continue
 		}
 		if slices.Contains(model.PoolFamilies([]model.AddressPool{p}, func(model.AddressPool) bool { return true }), family) {

@@ -20,7 +20,10 @@ const period = time.Hour
 
 // Watch warns of Calico's own policies, which weft does not enforce, when they are others than before. They are written
 // into the state directory for weft doctor.
-func Watch(ctx context.Context, objects store.Objects, stateDir string, log *slog.Logger, after func(time.Duration) <-chan time.Time) error {
+func Watch(
+	ctx context.Context, objects store.Objects, stateDir string, log *slog.Logger,
+	after func(time.Duration) <-chan time.Time,
+) error {
 	var was []string
 	for {
 		now, err := calico.Policies(ctx, objects)
@@ -31,7 +34,8 @@ func Watch(ctx context.Context, objects store.Objects, stateDir string, log *slo
 			log.Warn("cannot look for Calico's policies", "err", err)
 		case !slices.Equal(was, now):
 			if was = now; len(now) > 0 {
-				log.Warn("Calico's own policies are not enforced by weft; rewrite them as NetworkPolicy or ClusterNetworkPolicy", "policies", calico.Naming(now))
+				log.Warn("Calico's own policies are not enforced by weft; rewrite them as NetworkPolicy or ClusterNetworkPolicy",
+					"policies", calico.Naming(now))
 			}
 		}
 		if err == nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Backend is one way to bring packets from node to node: a row of the table in Config.Backends. One of one's own is such
-// a row and a planner; what it must be told it carries in its closures. All functions are pure; those that are nil ask,
-// need and say nothing.
+// Backend is one way to bring packets from node to node: a row of the table in Config.Backends. One of one's own is
+// such a row and a planner; what it must be told it carries in its closures. All functions are pure; those that are nil
+// ask, need and say nothing.
 type Backend struct {
 	// Name is the type in the configuration, and in what nodes publish.
 	Name string
@@ -37,7 +37,8 @@ type Part struct {
 	Untracked []uint16
 	// Effects are done after Host was brought to the plan.
 	Effects []state.Effect
-	// Tunnels are what a process in user space must keep. A peer's part names the tunnel by its link and adds to its peers.
+	// Tunnels are what a process in user space must keep. A peer's part names the tunnel by its link and adds to its
+	// peers.
 	Tunnels []Tunnel
 	// MTU is the largest packet of a pod that fits through, in bytes; 0 is any that the underlay takes.
 	MTU int
@@ -81,7 +82,8 @@ func (c Config) table() []Backend {
 	return Backends()
 }
 
-// Find finds the back end of a name in Backends, or among weft's own; empty is the first. The error names those that there are.
+// Find finds the back end of a name in Backends, or among weft's own; empty is the first. The error names those that
+// there are.
 func (c Config) Find(name string) (Backend, error) {
 	table := c.table()
 	if name == "" {
@@ -91,13 +93,15 @@ func (c Config) Find(name string) (Backend, error) {
 		return table[i], nil
 	}
 	if slices.Contains(unsupported(), name) {
-		return Backend{}, model.Faultf(model.CodeUnsupportedField, "use wireguard", "mesh: back end %q is not supported", name)
+		return Backend{}, model.Faultf(model.CodeUnsupportedField, "use wireguard",
+			"mesh: back end %q is not supported", name)
 	}
 	known := make([]string, 0, len(table))
 	for _, b := range table {
 		known = append(known, b.Name)
 	}
-	return Backend{}, model.Faultf(model.CodeInvalidConf, "known: "+strings.Join(known, ", "), "mesh: back end %q is not known", name)
+	return Backend{}, model.Faultf(model.CodeInvalidConf, "known: "+strings.Join(known, ", "),
+		"mesh: back end %q is not known", name)
 }
 
 // of is the name of the back end that reaches a node: what it publishes, else what the configuration says.

@@ -66,15 +66,26 @@ func TestBadFacts(t *testing.T) {
 			[]model.Node{a, node("c", "192.168.0.3", "10.0.0.0/8")},
 			"node c: podCIDR 10.0.0.0/8 is outside of the network 10.244.0.0/16 (give the node a podCIDR of the network, or correct the network that the configuration names)", "c",
 		},
-		{"a family that is off", network, []model.Node{node("a", "192.168.0.1", "fd00::1", "10.244.1.0/24", "fd00:244:1::/64"), node("b", "192.168.0.2", "fd00::2", "10.244.2.0/24", "fd99:9::/64")}, "", ""},
+		{
+			"a family that is off", network, []model.Node{
+				node("a", "192.168.0.1", "fd00::1", "10.244.1.0/24", "fd00:244:1::/64"),
+				node("b", "192.168.0.2", "fd00::2", "10.244.2.0/24", "fd99:9::/64"),
+			}, "", "",
+		},
 		{
 			"unknown back end",
 			mesh.Config{},
 			[]model.Node{a, publishes(b, "pigeon", ""), c},
 			`node b: mesh: back end "pigeon" is not known (known: host-gw, vxlan, udp, ipip, wireguard, alloc, extension)`, "b",
 		},
-		{"ipsec", mesh.Config{}, []model.Node{a, publishes(b, "ipsec", ""), c}, `node b: mesh: back end "ipsec" is not supported (use wireguard)`, "b"},
-		{"no podCIDR", mesh.Config{}, []model.Node{a, node("b", "192.168.0.2")}, "node b has no podCIDR (set spec.podCIDRs of the Node)", "b"},
+		{
+			"ipsec", mesh.Config{}, []model.Node{a, publishes(b, "ipsec", ""), c},
+			`node b: mesh: back end "ipsec" is not supported (use wireguard)`, "b",
+		},
+		{
+			"no podCIDR", mesh.Config{}, []model.Node{a, node("b", "192.168.0.2")},
+			"node b has no podCIDR (set spec.podCIDRs of the Node)", "b",
+		},
 		{
 			"no JSON", vxlan,
 			[]model.Node{a, publishes(b, "vxlan", `[]`), c},
@@ -135,16 +146,38 @@ func TestBadConfig(t *testing.T) {
 		want string
 		hint string
 	}{
-		{mesh.Config{Backend: "pigeon"}, model.CodeInvalidConf, `mesh: back end "pigeon" is not known`, "known: host-gw, vxlan, udp, ipip, wireguard, alloc, extension"},
-		{mesh.Config{Backend: "ipsec"}, model.CodeUnsupportedField, `mesh: back end "ipsec" is not supported`, "use wireguard"},
-		{mesh.Config{Backend: "aws-vpc"}, model.CodeUnsupportedField, `mesh: back end "aws-vpc" is not supported`, "use wireguard"},
+		{
+			mesh.Config{Backend: "pigeon"}, model.CodeInvalidConf, `mesh: back end "pigeon" is not known`,
+			"known: host-gw, vxlan, udp, ipip, wireguard, alloc, extension",
+		},
+		{
+			mesh.Config{Backend: "ipsec"}, model.CodeUnsupportedField, `mesh: back end "ipsec" is not supported`,
+			"use wireguard",
+		},
+		{
+			mesh.Config{Backend: "aws-vpc"}, model.CodeUnsupportedField, `mesh: back end "aws-vpc" is not supported`,
+			"use wireguard",
+		},
 		{mesh.Config{Backend: "gce"}, model.CodeUnsupportedField, `mesh: back end "gce" is not supported`, "use wireguard"},
-		{mesh.Config{Backend: "ali-vpc"}, model.CodeUnsupportedField, `mesh: back end "ali-vpc" is not supported`, "use wireguard"},
-		{mesh.Config{Backend: "tencent-vpc"}, model.CodeUnsupportedField, `mesh: back end "tencent-vpc" is not supported`, "use wireguard"},
-		{mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{VNI: 1 << 24}}, model.CodeInvalidConf, "vxlan: VNI 16777216 is not between 1 and 16777215", "flannel's is 1"},
-		{mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{MTU: 117}}, model.CodeInvalidConf, "vxlan: MTU 117 is not between 118 and 65535", "leave it out, and it is that of the interface to the other nodes"},
+		{
+			mesh.Config{Backend: "ali-vpc"}, model.CodeUnsupportedField, `mesh: back end "ali-vpc" is not supported`,
+			"use wireguard",
+		},
+		{
+			mesh.Config{Backend: "tencent-vpc"}, model.CodeUnsupportedField, `mesh: back end "tencent-vpc" is not supported`,
+			"use wireguard",
+		},
+		{
+			mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{VNI: 1 << 24}}, model.CodeInvalidConf,
+			"vxlan: VNI 16777216 is not between 1 and 16777215", "flannel's is 1",
+		},
+		{
+			mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{MTU: 117}}, model.CodeInvalidConf,
+			"vxlan: MTU 117 is not between 118 and 65535", "leave it out, and it is that of the interface to the other nodes",
+		},
 	} {
-		_, err := mesh.Plan(&model.Cluster{Self: "a", Nodes: []model.Node{node("a", "192.168.0.1", "10.244.1.0/24")}}, test.how, nil)
+		_, err := mesh.Plan(&model.Cluster{Self: "a", Nodes: []model.Node{node("a", "192.168.0.1", "10.244.1.0/24")}},
+			test.how, nil)
 		var fault *model.Fault
 		if !errors.As(err, &fault) || fault.Code != test.code || fault.Msg != test.want || fault.Hint != test.hint {
 			t.Errorf("%+v: %v, want code %d, %q (%s)", test.how, err, test.code, test.want, test.hint)
@@ -155,8 +188,12 @@ func TestBadConfig(t *testing.T) {
 func BenchmarkPlanPublished(b *testing.B) {
 	c := &model.Cluster{Self: "n0"}
 	for i := range 10000 {
-		n := node(fmt.Sprintf("n%d", i), fmt.Sprintf("192.168.%d.%d", i/250, 1+i%250), fmt.Sprintf("10.%d.%d.0/24", i/256, i%256))
-		c.Nodes = append(c.Nodes, publishes(n, "vxlan", fmt.Sprintf(`{"VNI":1,"VtepMAC":"12:34:00:00:%02x:%02x"}`, i/256, i%256), n.Addrs[0].String()))
+		n := node(fmt.Sprintf("n%d", i), fmt.Sprintf("192.168.%d.%d", i/250, 1+i%250),
+			fmt.Sprintf("10.%d.%d.0/24", i/256, i%256))
+		c.Nodes = append(
+			c.Nodes,
+			publishes(n, "vxlan", fmt.Sprintf(`{"VNI":1,"VtepMAC":"12:34:00:00:%02x:%02x"}`, i/256, i%256), n.Addrs[0].String()),
+		)
 	}
 	slices.SortFunc(c.Nodes, func(a, b model.Node) int { return strings.Compare(a.Name, b.Name) })
 	for b.Loop() {

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// A node whose design was changed has pods on a bridge beside routed ones, for as long as they live. To the former all of the
-// node's prefix is one network: they ask on the bridge for the others, and somebody has to answer.
+// A node whose design was changed has pods on a bridge beside routed ones, for as long as they live. To the former all
+// of the node's prefix is one network: they ask on the bridge for the others, and somebody has to answer.
 
 // bridgeGateways are the addresses that a bridge of self's prefixes has: the first one of each.
 func bridgeGateways(self model.Node) []netip.Addr {
@@ -21,8 +21,8 @@ func bridgeGateways(self model.Node) []netip.Addr {
 	return out
 }
 
-// beside has the node answer on such bridges for what it routes elsewhere: of IPv4 for all, of IPv6, where the kernel wants to
-// be told each address, for those of the routed pods. It gives the families of the bridges, too.
+// beside has the node answer on such bridges for what it routes elsewhere: of IPv4 for all, of IPv6, where the kernel
+// wants to be told each address, for those of the routed pods. It gives the families of the bridges, too.
 func (p *Planner) beside() (s state.Space, families []int) {
 	if !p.cfg.Beside {
 		return s, nil
@@ -39,7 +39,9 @@ func (p *Planner) beside() (s state.Space, families []int) {
 				state.Sysctl{Name: "net/ipv4/neigh/" + a.Link.Name + "/proxy_delay", Value: "0", IfPresent: true})
 			continue
 		}
-		s.Sysctls = append(s.Sysctls, state.Sysctl{Name: "net/ipv6/conf/" + a.Link.Name + "/proxy_ndp", Value: "1", IfPresent: true},
+		s.Sysctls = append(s.Sysctls, state.Sysctl{
+			Name: "net/ipv6/conf/" + a.Link.Name + "/proxy_ndp", Value: "1", IfPresent: true,
+		},
 			state.Sysctl{Name: "net/ipv6/neigh/" + a.Link.Name + "/proxy_delay", Value: "0", IfPresent: true})
 		for _, addr := range p.cfg.Routed {
 			if cidr.Contains(addr) {

@@ -10,8 +10,9 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// bring adds the single addresses that nodes' pods have brought along, as far as the configuration permits it and nobody else
-// has them. Of two nodes that say they have one, the one whose pod came later does: it came when the other's had gone.
+// bring adds the single addresses that nodes' pods have brought along, as far as the configuration permits it and
+// nobody else has them. Of two nodes that say they have one, the one whose pod came later does: it came when the
+// other's had gone.
 func (p *pools) bring(nodes []model.Node, cfg Config) (problems []Problem) {
 	if len(cfg.Brought) == 0 || !slices.ContainsFunc(nodes, func(n model.Node) bool { return len(n.Brought) > 0 }) {
 		return nil
@@ -76,7 +77,8 @@ func (b bringing) against(o bringing) (bringing, Problem) {
 	}
 	return b, Problem{
 		[]string{b.node, o.node},
-		fmt.Sprintf("address %s is that of pod %s on node %s and of pod %s on node %s: packets go to the former", b.Addr, b.Pod, b.node, o.Pod, o.node),
+		fmt.Sprintf("address %s is that of pod %s on node %s and of pod %s on node %s: packets go to the former", b.Addr,
+			b.Pod, b.node, o.Pod, o.node),
 		"give one of them another address",
 	}
 }

@@ -16,18 +16,24 @@ import (
 func brings(n model.Node, all ...string) model.Node {
 	for _, text := range all {
 		words := strings.Fields(text)
-		n.Brought = append(n.Brought, model.Brought{Addr: netip.MustParseAddr(words[0]), Pod: words[1], Turn: len(words[2]) - 1})
+		n.Brought = append(n.Brought, model.Brought{
+			Addr: netip.MustParseAddr(words[0]), Pod: words[1], Turn: len(words[2]) - 1,
+		})
 	}
 	return n
 }
 
-// Addresses that pods bring along have a route each, in every way that nodes are reached, and are left out where they are somebody
-// else's: of the cluster's own prefixes, of a node, of a pod that came later.
+// Addresses that pods bring along have a route each, in every way that nodes are reached, and are left out where they
+// are somebody else's: of the cluster's own prefixes, of a node, of a pod that came later.
 func TestBrought(t *testing.T) {
-	permitted := []netip.Prefix{netip.MustParsePrefix("172.16.0.0/16"), netip.MustParsePrefix("fd16::/64"), netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.0/16")}
+	permitted := []netip.Prefix{
+		netip.MustParsePrefix("172.16.0.0/16"), netip.MustParsePrefix("fd16::/64"), netip.MustParsePrefix("10.0.0.0/8"),
+		netip.MustParsePrefix("192.168.0.0/16"),
+	}
 	nodes := fourNodes()
 	nodes[0] = brings(nodes[0], "172.16.0.1 shop/own 0")
-	nodes[1] = brings(nodes[1], "172.16.0.2 shop/b 0", "fd16::2 shop/b 0", "172.16.0.9 shop/first 0", "10.1.0.70 shop/pooled 0", "192.168.0.3 shop/node 0", "10.2.1.7 shop/prefixed 0", "172.17.0.1 shop/outside 0")
+	nodes[1] = brings(nodes[1], "172.16.0.2 shop/b 0", "fd16::2 shop/b 0", "172.16.0.9 shop/first 0",
+		"10.1.0.70 shop/pooled 0", "192.168.0.3 shop/node 0", "10.2.1.7 shop/prefixed 0", "172.17.0.1 shop/outside 0")
 	nodes[2] = brings(nodes[2], "172.16.0.9 shop/second 00", "172.16.0.8 shop/tie 0")
 	nodes[3] = brings(nodes[3], "172.16.0.8 shop/tie 0")
 	nodes[3].PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.2.1.0/24")}
@@ -73,7 +79,8 @@ func TestBrought(t *testing.T) {
 				t.Errorf("%v, want %v", got, c.via)
 			}
 			for _, want := range append(c.odd,
-				"192.168.0.3 of pod shop/node on node b is an address of node c", "10.2.1.7 of pod shop/prefixed on node b is in the podCIDR of node far",
+				"192.168.0.3 of pod shop/node on node b is an address of node c",
+				"10.2.1.7 of pod shop/prefixed on node b is in the podCIDR of node far",
 				"172.16.0.9 is that of pod shop/second on node c and of pod shop/first on node b: packets go to the former",
 				"172.16.0.8 is that of pod shop/tie on node c and of pod shop/tie on node far: packets go to the former") {
 				if !slices.ContainsFunc(topo.Problems, func(p mesh.Problem) bool { return strings.Contains(p.Message, want) }) {
@@ -102,7 +109,8 @@ func TestBrought(t *testing.T) {
 				}
 			}
 			c.cfg.Brought = nil
-			if again := planAs(t, c.cfg, &model.Cluster{Self: "a", Nodes: nodes, Pools: c.pools}, poolLinks()...); strings.Contains(again.Text(), "172.16.0") {
+			if again := planAs(t, c.cfg, &model.Cluster{Self: "a", Nodes: nodes, Pools: c.pools},
+				poolLinks()...); strings.Contains(again.Text(), "172.16.0") {
 				t.Errorf("nobody permitted it: %s", again.Text())
 			}
 		})

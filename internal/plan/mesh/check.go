@@ -27,7 +27,9 @@ const (
 func (c claim) String() string { return fmt.Sprintf("%s of node %s", c.cidr, c.node) }
 
 // check finds the claims that contradict another node's facts. Nodes are sorted by name.
-func check(nodes []model.Node, self string, networks []netip.Prefix, held pools) (unusable map[claim]bool, problems []Problem) {
+func check(
+	nodes []model.Node, self string, networks []netip.Prefix, held pools,
+) (unusable map[claim]bool, problems []Problem) {
 	unusable = map[claim]bool{}
 	claims := make([]claim, 0, len(nodes))
 	for _, n := range nodes {
@@ -42,7 +44,9 @@ func check(nodes []model.Node, self string, networks []netip.Prefix, held pools)
 		for _, c := range used {
 			if why := odd(c.Addr()); why != "" {
 				unusable[claim{n.Name, c, ofNode}] = true
-				problems = append(problems, Problem{[]string{n.Name}, fmt.Sprintf("node %s: podCIDR %s is %s", n.Name, c, why), "choose a unicast prefix"})
+				problems = append(problems, Problem{
+					[]string{n.Name}, fmt.Sprintf("node %s: podCIDR %s is %s", n.Name, c, why), "choose a unicast prefix",
+				})
 				continue
 			}
 			if len(networks) > 0 && !inside(c, networks) {
@@ -62,7 +66,9 @@ func check(nodes []model.Node, self string, networks []netip.Prefix, held pools)
 			}
 		}
 		if n.Name == self && len(used) == 0 && len(held.all) == 0 {
-			problems = append(problems, Problem{[]string{n.Name}, fmt.Sprintf("node %s has no podCIDR of its own", n.Name), "set spec.podCIDRs of the Node"})
+			problems = append(problems, Problem{
+				[]string{n.Name}, fmt.Sprintf("node %s has no podCIDR of its own", n.Name), "set spec.podCIDRs of the Node",
+			})
 		}
 	}
 	problems = append(problems, sharedAddrs(nodes, unusable, held)...)

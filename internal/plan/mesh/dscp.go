@@ -15,14 +15,16 @@ import (
 // DSCPTable is the name of the table that marks what pods send out of the cluster.
 const DSCPTable = "weft-dscp"
 
-// Marked is a pod whose packets to the outside of the cluster bear a code point (RFC 2474). Link is the node's end of its interface.
+// Marked is a pod whose packets to the outside of the cluster bear a code point (RFC 2474). Link is the node's end of
+// its interface.
 type Marked struct {
 	Link string
 	DSCP uint8
 }
 
-// dscp is the table. Behind the translation of destinations it is known who a packet is for: a pod behind a service's address is
-// within the cluster. All who have one code point share its chain, and a pod without one costs a look into a map.
+// dscp is the table. Behind the translation of destinations it is known who a packet is for: a pod behind a service's
+// address is within the cluster. All who have one code point share its chain, and a pod without one costs a look into a
+// map.
 func dscp(cfg Config, nodes []model.Node, held pools) state.Table {
 	marked := slices.SortedFunc(slices.Values(cfg.Marked), func(a, b Marked) int { return cmp.Compare(a.Link, b.Link) })
 	classes := state.Set{Name: "classes", Key: "ifname", Data: "verdict"}
@@ -44,7 +46,8 @@ func dscp(cfg Config, nodes []model.Node, held pools) state.Table {
 	t.Sets = append(t.Sets, classes)
 	const mangle = -150
 	t.Chains = append(t.Chains, state.Chain{
-		Name: "forward", Type: "filter", Hook: "forward", Priority: mangle, Policy: "accept", Rules: []state.NftRule{{Text: "iifname vmap @classes"}},
+		Name: "forward", Type: "filter", Hook: "forward", Priority: mangle, Policy: "accept",
+		Rules: []state.NftRule{{Text: "iifname vmap @classes"}},
 	})
 	return t
 }

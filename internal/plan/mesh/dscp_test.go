@@ -13,9 +13,14 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Pods that ask for a code point are in one table, with all addresses of the cluster: those of nodes, pools and prefixes.
+// Pods that ask for a code point are in one table, with all addresses of the cluster: those of nodes, pools and
+// prefixes.
 func TestMarked(t *testing.T) {
-	c := &model.Cluster{Self: "a", Nodes: fourNodes(), Pools: []model.AddressPool{pool("one", "10.1.0.0/16", "none"), pool("six", "fd01::/64", "none")}}
+	c := &model.Cluster{
+		Self: "a", Nodes: fourNodes(), Pools: []model.AddressPool{
+			pool("one", "10.1.0.0/16", "none"), pool("six", "fd01::/64", "none"),
+		},
+	}
 	c.Nodes[3].PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.9.3.0/24")}
 	cfg := mesh.Config{Pools: true, Masquerade: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}}
 	table := func() (state.Table, bool) {

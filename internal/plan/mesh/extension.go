@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Extension is the back end whose ways are made by somebody's programs. Its keys are those of flannel's net-conf.json; each
-// is a program and its arguments, parted by spaces, without a shell.
+// Extension is the back end whose ways are made by somebody's programs. Its keys are those of flannel's net-conf.json;
+// each is a program and its arguments, parted by spaces, without a shell.
 type Extension struct {
 	// PreStartupCommand runs first; what it prints is told to the other nodes.
 	PreStartupCommand string
@@ -63,7 +63,8 @@ func extensionNode(p *Planner) Part {
 	part, e := forwarding(p), p.cfg.Extension
 	options := map[string]string{}
 	for name, value := range map[string]string{
-		OptionPostStartup: e.PostStartupCommand, OptionSubnetAdd: e.SubnetAddCommand, OptionSubnetRemove: e.SubnetRemoveCommand,
+		OptionPostStartup: e.PostStartupCommand, OptionSubnetAdd: e.SubnetAddCommand,
+		OptionSubnetRemove: e.SubnetRemoveCommand,
 	} {
 		if value != "" {
 			options[name] = value

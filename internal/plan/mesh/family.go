@@ -24,7 +24,8 @@ const mainTable = 254
 
 // Owns tells whether a route is one of the mesh's.
 func Owns(r state.Route) bool {
-	return r.Protocol == Protocol && (r.Table == 0 || r.Table == mainTable) && r.Metric >= MetricMin && r.Metric < MetricMax
+	return r.Protocol == Protocol && (r.Table == 0 || r.Table == mainTable) && r.Metric >= MetricMin &&
+		r.Metric < MetricMax
 }
 
 // metrics gives each prefix of a cluster a metric of its own. It comes from the prefix alone unless two meet, so that a
@@ -110,7 +111,9 @@ func first(cidrs []netip.Prefix) []netip.Prefix {
 	out := []netip.Prefix{}
 	for _, c := range cidrs {
 		c = c.Masked()
-		if c.IsValid() && !slices.ContainsFunc(out, func(o netip.Prefix) bool { return familyOf(o.Addr()) == familyOf(c.Addr()) }) {
+		if c.IsValid() && !slices.ContainsFunc(out, func(o netip.Prefix) bool {
+			return familyOf(o.Addr()) == familyOf(c.Addr())
+		}) {
 			out = append(out, c)
 		}
 	}
@@ -120,7 +123,9 @@ func first(cidrs []netip.Prefix) []netip.Prefix {
 // on leaves of nodes what is of families that are on.
 func (c Config) on(nodes []model.Node) []model.Node {
 	off := func(family int) bool {
-		return len(c.Networks) > 0 && !slices.ContainsFunc(c.Networks, func(n netip.Prefix) bool { return familyOf(n.Addr()) == family })
+		return len(c.Networks) > 0 && !slices.ContainsFunc(c.Networks, func(n netip.Prefix) bool {
+			return familyOf(n.Addr()) == family
+		})
 	}
 	if !off(4) && !off(6) {
 		return nodes
@@ -131,7 +136,9 @@ func (c Config) on(nodes []model.Node) []model.Node {
 		n.Addrs = slices.DeleteFunc(slices.Clone(n.Addrs), func(a netip.Addr) bool { return off(familyOf(a)) })
 		if n.Published != nil {
 			published := *n.Published
-			published.Addrs = slices.DeleteFunc(slices.Clone(published.Addrs), func(a netip.Addr) bool { return off(familyOf(a)) })
+			published.Addrs = slices.DeleteFunc(slices.Clone(published.Addrs), func(a netip.Addr) bool {
+				return off(familyOf(a))
+			})
 			n.Published = &published
 		}
 		out = append(out, n)

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// GuardTable is the name of the table that guards the tunnels against pods: a tunnel's packet has the rights of the node that
-// sends it, and an ordinary UDP socket is enough to write one.
+// GuardTable is the name of the table that guards the tunnels against pods: a tunnel's packet has the rights of the
+// node that sends it, and an ordinary UDP socket is enough to write one.
 //
 //	input    A tunnel's packet is accepted from a peer alone, at the node's own address, and only with an inner source address
 //	         that is the peer's: of its pods, or its own. That is decided before the packet is decapsulated.
@@ -37,7 +37,8 @@ func (p *Planner) guard(nodes []model.Node, unusable map[claim]bool, used []enca
 	t.Sets = append(t.Sets, outside...)
 	relays, relayed := p.relays(nodes, unusable)
 	t.Sets, lenient = append(t.Sets, relays...), append(lenient, relayed...)
-	ended := map[string]string{protoIPIP: "foreign", protoSixInFour: "foreign"} // where packets of protocols without ports go
+	// where packets of protocols without ports go
+	ended := map[string]string{protoIPIP: "foreign", protoSixInFour: "foreign"}
 	var ports []string
 	tunnels := map[string]string{}
 	for _, e := range used {
@@ -50,7 +51,8 @@ func (p *Planner) guard(nodes []model.Node, unusable map[claim]bool, used []enca
 		t.Chains = append(t.Chains, e.chains(sources, lenient, p.atSelf())...)
 	}
 	t.Sets = append(t.Sets, sources.sets...)
-	// A comparison costs less than a lookup: most packets are TCP or go to another port, and there is hardly ever more than one.
+	// A comparison costs less than a lookup: most packets are TCP or go to another port, and there is hardly ever more
+	// than one.
 	input, forward := rules("meta l4proto tcp accept"), rules("meta l4proto tcp accept")
 	switch len(ports) {
 	case 0:
@@ -61,7 +63,9 @@ func (p *Planner) guard(nodes []model.Node, unusable map[claim]bool, used []enca
 	default:
 		arriving, own := verdicts("arriving", "inet_service"), state.Set{Name: "ports", Key: "inet_service"}
 		for _, port := range ports {
-			arriving.Elements = append(arriving.Elements, state.Element{Key: []string{port}, Val: []string{"goto " + tunnels[port]}})
+			arriving.Elements = append(arriving.Elements, state.Element{
+				Key: []string{port}, Val: []string{"goto " + tunnels[port]},
+			})
 			own.Elements = append(own.Elements, state.Element{Key: []string{port}})
 		}
 		t.Sets = append(t.Sets, arriving, own)
@@ -76,9 +80,12 @@ func (p *Planner) guard(nodes []model.Node, unusable map[claim]bool, used []enca
 	t.Chains = append(t.Chains,
 		state.Chain{Name: "foreign", Rules: p.foreign()},
 		state.Chain{Name: "tunnels", Rules: rules(
-			"ip saddr @peers4 accept", "ip daddr @peers4 counter drop", "ip6 saddr @peers6 accept", "ip6 daddr @peers6 counter drop")},
+			"ip saddr @peers4 accept", "ip daddr @peers4 counter drop", "ip6 saddr @peers6 accept",
+			"ip6 daddr @peers6 counter drop")},
 		state.Chain{Name: "input", Type: "filter", Hook: "input", Priority: guardPriority, Policy: "accept", Rules: input},
-		state.Chain{Name: "forward", Type: "filter", Hook: "forward", Priority: guardPriority, Policy: "accept", Rules: forward},
+		state.Chain{
+			Name: "forward", Type: "filter", Hook: "forward", Priority: guardPriority, Policy: "accept", Rules: forward,
+		},
 	)
 	return t
 }
@@ -124,12 +131,14 @@ func (e encapsulation) chains(from senders, lenient []string, atSelf []state.Nft
 			ip, version = "ip6", "6"
 		}
 		chain := state.Chain{Name: e.name + version}
-		for _, bits := range slices.Backward(from.bits[i]) { // pods' prefixes before single addresses: most packets are of pods
+		for _, bits := range slices.Backward(from.bits[i]) {
+			// pods' prefixes before single addresses: most packets are of pods
 			mask := ""
 			if bits < 32 || i == 1 && bits < 128 {
 				mask = " & " + maskOf(bits, i == 1).String()
 			}
-			chain.Rules = append(chain.Rules, rules(fmt.Sprintf("%s saddr . %s%s @%s accept", ip, in.source, mask, sourcesName(i, bits)))...)
+			chain.Rules = append(chain.Rules,
+				rules(fmt.Sprintf("%s saddr . %s%s @%s accept", ip, in.source, mask, sourcesName(i, bits)))...)
 		}
 		for _, match := range lenient {
 			chain.Rules = append(chain.Rules, rules(fmt.Sprintf(match, ip, version, in.source, in.destination))...)
@@ -172,8 +181,8 @@ func (p *Planner) cluster(nodes []model.Node) []netip.Prefix {
 	return append(own, netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"))
 }
 
-// outside are the sets and the rules that let packets of outside networks come by way of a peer, and there are none where
-// pods are masqueraded.
+// outside are the sets and the rules that let packets of outside networks come by way of a peer, and there are none
+// where pods are masqueraded.
 func (p *Planner) outside(nodes []model.Node) ([]state.Set, []string) {
 	hidden := p.hidden()
 	if hidden && len(p.cfg.Keep) == 0 {

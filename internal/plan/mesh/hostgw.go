@@ -17,7 +17,9 @@ func forwarding(p *Planner) Part {
 		s.Sysctls = append(s.Sysctls, state.Sysctl{Name: "net/ipv4/ip_forward", Value: "1", Shared: true})
 	}
 	if _, ok := p.underlay[6]; ok {
-		s.Sysctls = append(s.Sysctls, state.Sysctl{Name: "net/ipv6/conf/all/forwarding", Value: "1", Shared: true, IfPresent: true})
+		s.Sysctls = append(s.Sysctls, state.Sysctl{
+			Name: "net/ipv6/conf/all/forwarding", Value: "1", Shared: true, IfPresent: true,
+		})
 	}
 	return Part{Host: s}
 }
@@ -40,8 +42,9 @@ func gateway(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) {
 	return Part{Host: state.Space{Routes: []state.Route{r}}}, nil
 }
 
-// blackholes refuse what is for self's own pods and finds none: a default route would send it back where it came from, and
-// of a single address the node whose block has it. Who sends to a block is told; a prefix is silent, as its key says.
+// blackholes refuse what is for self's own pods and finds none: a default route would send it back where it came from,
+// and of a single address the node whose block has it. Who sends to a block is told; a prefix is silent, as its key
+// says.
 func (p *Planner) blackholes(unusable map[claim]bool) []state.Route {
 	const blackhole, unreachable = 6, 7 // RTN_BLACKHOLE, RTN_UNREACHABLE
 	var out []state.Route
@@ -59,7 +62,8 @@ func (p *Planner) blackholes(unusable map[claim]bool) []state.Route {
 		}
 	}
 	for _, s := range p.pools.of[p.self.Name] {
-		if !s.brought && !unusable[claim{p.self.Name, s.cidr, ofPool}] { // one that holds a node's own address would cut that off
+		if !s.brought && !unusable[claim{p.self.Name, s.cidr, ofPool}] {
+			// one that holds a node's own address would cut that off
 			refuse(s.cidr, unreachable)
 		}
 	}

@@ -23,8 +23,8 @@ const (
 
 func ipipRow() Backend { return Backend{Name: "ipip", Node: ipipNode, Peer: ipipPeer} }
 
-// ipipNode plans the device. Its own address tells it from the one that the kernel's module makes by itself (tunl0), which
-// may be somebody's.
+// ipipNode plans the device. Its own address tells it from the one that the kernel's module makes by itself (tunl0),
+// which may be somebody's.
 func ipipNode(p *Planner) Part {
 	part := forwarding(p)
 	part.encapsulations = []encapsulation{p.cfg.IPIP.encapsulation()}
@@ -45,7 +45,8 @@ func ipipCarries(peer model.Node, cidr netip.Prefix) *Problem {
 	}
 	return &Problem{
 		[]string{peer.Name},
-		fmt.Sprintf("node %s: its %s %s is not reached, ipip carries IPv4 only", peer.Name, nounOf(peer, cidr), cidr), "use vxlan, udp or wireguard for IPv6",
+		fmt.Sprintf("node %s: its %s %s is not reached, ipip carries IPv4 only", peer.Name, nounOf(peer, cidr), cidr),
+		"use vxlan, udp or wireguard for IPv6",
 	}
 }
 

@@ -42,7 +42,9 @@ func masquerade(cfg Config, held pools) state.Table {
 
 // prefixSets are two sets, one a family. Of prefixes that are inside of each other the kernel takes one.
 func prefixSets(name string, prefixes []netip.Prefix) []state.Set {
-	sets := []state.Set{{Name: name + "4", Key: "ipv4_addr", Interval: true}, {Name: name + "6", Key: "ipv6_addr", Interval: true}}
+	sets := []state.Set{
+		{Name: name + "4", Key: "ipv4_addr", Interval: true}, {Name: name + "6", Key: "ipv6_addr", Interval: true},
+	}
 	for _, p := range outermost(prefixes) {
 		s := &sets[0]
 		if p.Addr().Is6() {
@@ -74,8 +76,8 @@ func (p pools) hide() bool {
 	return slices.ContainsFunc(p.all, func(o model.AddressPool) bool { return o.NATOutgoing })
 }
 
-// masquerade is the table where there are pools: each says whether its addresses are hidden, and the addresses of all of
-// them, whoever hides them, see each other.
+// masquerade is the table where there are pools: each says whether its addresses are hidden, and the addresses of all
+// of them, whoever hides them, see each other.
 func (p pools) masquerade(cfg Config, how string) state.Table {
 	all, open := p.brought(), []netip.Prefix(nil)
 	hidden := slices.Clone(cfg.Masquerade)
@@ -90,7 +92,8 @@ func (p pools) masquerade(cfg Config, how string) state.Table {
 		}
 	}
 	t := state.Table{Family: "inet", Name: MasqueradeTable, Sets: slices.Concat(
-		prefixSets("cluster", append(all, cfg.Masquerade...)), prefixSets("keep", cfg.Keep), prefixSets("open", open), prefixSets("hidden", hidden),
+		prefixSets("cluster", append(all, cfg.Masquerade...)), prefixSets("keep", cfg.Keep), prefixSets("open", open),
+		prefixSets("hidden", hidden),
 	)}
 	c := state.Chain{Name: "postrouting", Type: "nat", Hook: "postrouting", Priority: 100, Policy: "accept"}
 	for _, f := range []struct{ family, version, multicast string }{{"ip", "4", "224.0.0.0/4"}, {"ip6", "6", "ff00::/8"}} {

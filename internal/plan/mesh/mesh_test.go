@@ -49,7 +49,9 @@ func planAs(t testing.TB, how mesh.Config, c *model.Cluster, links ...string) me
 		for _, l := range links {
 			link, prefix, _ := strings.Cut(l, " ")
 			if p := netip.MustParsePrefix(prefix); p.Addr() == q.LinkOf {
-				answers[q] = state.Answer{Found: true, Link: state.Link{Name: link, MTU: 1500}, Addrs: []state.Addr{{Link: link, Prefix: p}}}
+				answers[q] = state.Answer{
+					Found: true, Link: state.Link{Name: link, MTU: 1500}, Addrs: []state.Addr{{Link: link, Prefix: p}},
+				}
 			}
 		}
 	}
@@ -74,25 +76,48 @@ func TestGolden(t *testing.T) {
 	}{
 		{"three-nodes", []model.Node{c, a, b}, links, mesh.Config{}},
 		{"alone", []model.Node{a}, links, mesh.Config{}},
-		{"one-family", []model.Node{a, node("b", "192.168.0.2", "10.244.2.0/24"), node("c", "fd00::3", "10.244.3.0/24", "fd00:244:3::/64")}, links, mesh.Config{}},
+		{
+			"one-family", []model.Node{
+				a, node("b", "192.168.0.2", "10.244.2.0/24"), node("c", "fd00::3", "10.244.3.0/24", "fd00:244:3::/64"),
+			}, links, mesh.Config{},
+		},
 		{"not-on-link", []model.Node{a, node("far", "192.168.9.2", "10.244.2.0/24")}, links, mesh.Config{}},
 		{"no-podcidr", []model.Node{node("a", "192.168.0.1"), node("b", "192.168.0.2")}, links, mesh.Config{}},
-		{"overlap", []model.Node{a, b, node("c", "192.168.0.3", "10.244.2.128/25"), node("d", "192.168.0.4", "10.244.1.0/25"), node("e", "192.168.0.5", "10.244.5.0/24")}, links, mesh.Config{}},
-		{"swallowed", []model.Node{a, node("b", "192.168.0.2", "192.168.0.0/16"), node("c", "192.168.0.3", "10.244.3.0/24", "127.1.0.0/24")}, links, mesh.Config{}},
-		{"same-address", []model.Node{a, b, node("c", "192.168.0.2", "fd00::3", "10.244.3.0/24", "fd00:244:3::/64")}, links, mesh.Config{}},
+		{
+			"overlap", []model.Node{
+				a, b, node("c", "192.168.0.3", "10.244.2.128/25"), node("d", "192.168.0.4", "10.244.1.0/25"),
+				node("e", "192.168.0.5", "10.244.5.0/24"),
+			}, links, mesh.Config{},
+		},
+		{
+			"swallowed", []model.Node{
+				a, node("b", "192.168.0.2", "192.168.0.0/16"), node("c", "192.168.0.3", "10.244.3.0/24", "127.1.0.0/24"),
+			}, links, mesh.Config{},
+		},
+		{
+			"same-address", []model.Node{a, b, node("c", "192.168.0.2", "fd00::3", "10.244.3.0/24", "fd00:244:3::/64")}, links,
+			mesh.Config{},
+		},
 		{"no-underlay", []model.Node{a, b}, []string{"eth0 192.168.0.1/24"}, mesh.Config{}},
 		{"several-cidrs", []model.Node{a, node("b", "192.168.0.2", "10.244.2.0/24", "10.244.3.0/24")}, links, mesh.Config{}},
 		{"vxlan", []model.Node{a, b, c, node("4", "192.168.9.2", "10.244.4.0/24")}, links, mesh.Config{Backend: "vxlan"}},
 		{
 			"vxlan-all",
-			[]model.Node{publishes(a, "vxlan", `{"VNI":9,"VtepMAC":"12:c6:65:89:b4:e1"}`, "203.0.113.1"), publishes(b, "host-gw", "", "192.168.0.2"), c},
+			[]model.Node{
+				publishes(a, "vxlan", `{"VNI":9,"VtepMAC":"12:c6:65:89:b4:e1"}`, "203.0.113.1"),
+				publishes(b, "host-gw", "", "192.168.0.2"), c,
+			},
 			links,
 			mesh.Config{
 				Backend: "vxlan", Vxlan: mesh.Vxlan{VNI: 9, Port: 4789, GBP: true, Learning: true, MTU: 1400}, Blackhole: true,
-				Masquerade: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, Keep: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("10.0.0.0/8")},
+				Masquerade: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
+				Keep:       []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("10.0.0.0/8")},
 			},
 		},
-		{"vxlan-direct", []model.Node{a, b, node("far", "192.168.9.2", "fd09::2", "10.244.9.0/24", "fd00:244:9::/64")}, links, vxlan},
+		{
+			"vxlan-direct", []model.Node{a, b, node("far", "192.168.9.2", "fd09::2", "10.244.9.0/24", "fd00:244:9::/64")},
+			links, vxlan,
+		},
 	} {
 		t.Run(g.name, func(t *testing.T) {
 			topo := planAs(t, g.how, &model.Cluster{Self: "a", Nodes: g.nodes}, g.links...)
@@ -134,7 +159,8 @@ func TestRefused(t *testing.T) {
 		t.Errorf("self is not in the cluster: %v", err)
 	}
 	c.Self = "a"
-	if _, err := mesh.Plan(c, mesh.Config{Backend: "carrier-pigeon"}, nil); !errors.As(err, &fault) || !strings.Contains(fault.Hint, "host-gw") {
+	if _, err := mesh.Plan(c, mesh.Config{Backend: "carrier-pigeon"}, nil); !errors.As(err, &fault) ||
+		!strings.Contains(fault.Hint, "host-gw") {
 		t.Errorf("unknown back end: %v", err)
 	}
 }
@@ -145,7 +171,13 @@ func clusters(t *rapid.T) *model.Cluster {
 	for i := range rapid.IntRange(1, 8).Draw(t, "nodes") {
 		n := model.Node{Name: fmt.Sprintf("n%d", i)}
 		if i == 0 || rapid.IntRange(0, 9).Draw(t, "has4") > 0 {
-			n.Addrs = append(n.Addrs, netip.AddrFrom4([4]byte{192, 168, byte(rapid.SampledFrom([]int{0, 0, 0, 0, 9}).Draw(t, "net")), byte(rapid.IntRange(1, 20).Draw(t, "host"))}))
+			n.Addrs = append(
+				n.Addrs,
+				netip.AddrFrom4([4]byte{
+					192, 168, byte(rapid.SampledFrom([]int{0, 0, 0, 0, 9}).Draw(t, "net")),
+					byte(rapid.IntRange(1, 20).Draw(t, "host")),
+				}),
+			)
 		}
 		if rapid.Bool().Draw(t, "has6") {
 			n.Addrs = append(n.Addrs, netip.MustParseAddr(fmt.Sprintf("fd00::%d", rapid.IntRange(1, 20).Draw(t, "host6"))))
@@ -251,7 +283,9 @@ func TestOrderAndNewcomers(t *testing.T) {
 		if got := plan(t, shuffled, links(c)...); got.Text() != before.Text() {
 			r.Errorf("another order plans\n%s\nwant\n%s", got.Text(), before.Text())
 		}
-		grown := &model.Cluster{Self: c.Self, Nodes: append(append([]model.Node(nil), c.Nodes...), node("z", "192.168.0.77", "10.99.0.0/24"))}
+		grown := &model.Cluster{
+			Self: c.Self, Nodes: append(append([]model.Node(nil), c.Nodes...), node("z", "192.168.0.77", "10.99.0.0/24")),
+		}
 		after := plan(t, grown, links(c)...)
 		for i, p := range before.Peers {
 			if d := cmp.Diff(mesh.Lines(p.Fragment.Host), mesh.Lines(after.Peers[i].Fragment.Host)); d != "" {
@@ -264,7 +298,11 @@ func TestOrderAndNewcomers(t *testing.T) {
 func BenchmarkPlan(b *testing.B) {
 	c := &model.Cluster{Self: "n0"}
 	for i := range 5000 {
-		c.Nodes = append(c.Nodes, node(fmt.Sprintf("n%d", i), fmt.Sprintf("192.168.%d.%d", i/250, 1+i%250), fmt.Sprintf("10.%d.%d.0/24", i/256, i%256)))
+		c.Nodes = append(
+			c.Nodes,
+			node(fmt.Sprintf("n%d", i), fmt.Sprintf("192.168.%d.%d", i/250, 1+i%250),
+				fmt.Sprintf("10.%d.%d.0/24", i/256, i%256)),
+		)
 	}
 	for b.Loop() {
 		if topo := plan(b, c, "eth0 192.168.0.1/16"); len(topo.Problems) > 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// NotrackTable is the name of the table that keeps the outer packets of tunnels out of connection tracking: that would be
-// pure cost, and an entry for each pair of ports that the kernel takes.
+// NotrackTable is the name of the table that keeps the outer packets of tunnels out of connection tracking: that would
+// be pure cost, and an entry for each pair of ports that the kernel takes.
 const NotrackTable = "weft-notrack"
 
 // Tables are the names of all the tables that a mesh may have, in the family inet.

@@ -50,8 +50,8 @@ func Observe(c *model.Cluster, cfg Config) []state.Query {
 	return out
 }
 
-// Plan plans the mesh of c.Self. It errs when the cluster has no such node, or when a back end does not exist or refuses
-// the configuration; all else that is wrong with the facts is in the topology's problems.
+// Plan plans the mesh of c.Self. It errs when the cluster has no such node, or when a back end does not exist or
+// refuses the configuration; all else that is wrong with the facts is in the topology's problems.
 func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error) {
 	cfg.Backends = cfg.table() // once, not for each peer
 	held, unheld := gather(c, cfg)
@@ -61,7 +61,8 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 	}
 	self, ok := find(c)
 	if !ok {
-		return Topology{}, model.Faultf(model.CodeInvalidConf, "add a Node object of that name, or start the agent with the right --node",
+		return Topology{}, model.Faultf(model.CodeInvalidConf,
+			"add a Node object of that name, or start the agent with the right --node",
 			"node %q is not in the cluster", c.Self)
 	}
 	nodes, byName := c.Nodes, func(a, b model.Node) int { return strings.Compare(a.Name, b.Name) }
@@ -71,10 +72,13 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 	nodes = held.without(cfg.on(nodes))
 	self = held.without(cfg.on([]model.Node{self}))[0]
 	t := Topology{
-		Self: self.Name, Backend: used[0].Name, PodCIDRs: first(self.PodCIDRs), Blocks: cidrs(held.of[self.Name]), Pools: held.names(),
+		Self: self.Name, Backend: used[0].Name, PodCIDRs: first(self.PodCIDRs), Blocks: cidrs(held.of[self.Name]),
+		Pools:    held.names(),
 		Underlay: []Underlay{}, Peers: make([]Peer, 0, len(nodes)), Problems: []Problem{},
 	}
-	p := &Planner{cfg: cfg, self: self, pools: held, answers: answers, underlay: map[int]Underlay{}, vteps: map[int]state.MAC{}}
+	p := &Planner{
+		cfg: cfg, self: self, pools: held, answers: answers, underlay: map[int]Underlay{}, vteps: map[int]state.MAC{},
+	}
 	t.Problems = append(t.Problems, p.observe(cfg.Interface)...)
 	for _, family := range families() {
 		if u, ok := p.underlay[family]; ok {
@@ -160,7 +164,10 @@ func (p *Planner) node(t *Topology, used []Backend, unusable map[claim]bool, nod
 
 // peer plans one peer.
 func (p *Planner) peer(t *Topology, n model.Node, unusable map[claim]bool) (Peer, []Problem) {
-	peer := Peer{Name: n.Name, Addrs: addrsOf(n), PodCIDRs: first(n.PodCIDRs), Blocks: cidrs(p.pools.of[n.Name]), Fragment: state.Fragment{Owner: OwnerPeer + n.Name}}
+	peer := Peer{
+		Name: n.Name, Addrs: addrsOf(n), PodCIDRs: first(n.PodCIDRs), Blocks: cidrs(p.pools.of[n.Name]),
+		Fragment: state.Fragment{Owner: OwnerPeer + n.Name},
+	}
 	b, err := p.cfg.Find(p.cfg.of(n))
 	if err != nil {
 		return peer, []Problem{unknown(n, err)}
@@ -168,7 +175,9 @@ func (p *Planner) peer(t *Topology, n model.Node, unusable map[claim]bool) (Peer
 	peer.Backend = b.Name
 	var problems []Problem
 	if len(n.PodCIDRs) == 0 && len(p.pools.all) == 0 {
-		problems = append(problems, Problem{[]string{n.Name}, fmt.Sprintf("node %s has no podCIDR", n.Name), "set spec.podCIDRs of the Node"})
+		problems = append(problems, Problem{
+			[]string{n.Name}, fmt.Sprintf("node %s has no podCIDR", n.Name), "set spec.podCIDRs of the Node",
+		})
 	}
 	for _, cidr := range peer.PodCIDRs {
 		if unusable[claim{n.Name, cidr, ofNode}] || b.Peer == nil {

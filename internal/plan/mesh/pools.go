@@ -180,5 +180,7 @@ func cidrs(spans []span) []netip.Prefix {
 
 // linkLocal is the link-local address that belongs to a hardware address (RFC 4291).
 func linkLocal(mac state.MAC) netip.Addr {
-	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
+	return netip.AddrFrom16([16]byte{
+		0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5],
+	})
 }

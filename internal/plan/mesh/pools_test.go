@@ -49,7 +49,8 @@ func block(pool, cidr, node string, away ...string) model.AddressBlock {
 // four nodes: a, b and c on one network, far behind a router.
 func fourNodes() []model.Node {
 	return []model.Node{
-		node("a", "192.168.0.1", "fd00::1"), node("b", "192.168.0.2", "fd00::2"), node("c", "192.168.0.3", "fd00::3"), node("far", "192.168.9.4", "fd09::4"),
+		node("a", "192.168.0.1", "fd00::1"), node("b", "192.168.0.2", "fd00::2"), node("c", "192.168.0.3", "fd00::3"),
+		node("far", "192.168.9.4", "fd09::4"),
 	}
 }
 
@@ -58,10 +59,14 @@ func poolLinks() []string { return []string{"eth0 192.168.0.1/24", "eth0 fd00::1
 func TestPoolsGolden(t *testing.T) {
 	own := []netip.Addr{netip.MustParseAddr("10.1.0.0"), netip.MustParseAddr("fd01::")}
 	blocks := []model.AddressBlock{
-		block("one", "10.1.0.0/26", "a"), block("one", "10.1.0.64/26", "b", "10.1.0.70 c/7", "10.1.0.71 a/8", "10.1.0.72 ", "10.1.0.73 b/9"),
-		block("one", "10.1.0.128/26", "b"), block("one", "10.1.0.192/26", "far"), block("one", "10.1.1.0/26", "a", "10.1.1.9 far/3"),
+		block("one", "10.1.0.0/26", "a"),
+		block("one", "10.1.0.64/26", "b", "10.1.0.70 c/7", "10.1.0.71 a/8", "10.1.0.72 ", "10.1.0.73 b/9"),
+		block("one", "10.1.0.128/26", "b"), block("one", "10.1.0.192/26", "far"),
+		block("one", "10.1.1.0/26", "a", "10.1.1.9 far/3"),
 	}
-	six := []model.AddressBlock{block("six", "fd01::/122", "a"), block("six", "fd01::40/122", "b"), block("six", "fd01::80/122", "far")}
+	six := []model.AddressBlock{
+		block("six", "fd01::/122", "a"), block("six", "fd01::40/122", "b"), block("six", "fd01::80/122", "far"),
+	}
 	for _, g := range []struct {
 		name   string
 		pools  []model.AddressPool
@@ -69,30 +74,52 @@ func TestPoolsGolden(t *testing.T) {
 		how    mesh.Config
 	}{
 		{"none", []model.AddressPool{pool("one", "10.1.0.0/16", "none")}, blocks, mesh.Config{}},
-		{"vxlan", []model.AddressPool{pool("one", "10.1.0.0/16", "vxlan"), pool("six", "fd01::/64", "vxlan")}, append(slices.Clone(blocks), six...), mesh.Config{TunnelAddrs: own}},
-		{"vxlan-cross", []model.AddressPool{pool("one", "10.1.0.0/16", "vxlan", "CrossSubnet"), pool("six", "fd01::/64", "vxlan", "CrossSubnet")}, append(slices.Clone(blocks), six...), mesh.Config{TunnelAddrs: own}},
+		{
+			"vxlan", []model.AddressPool{pool("one", "10.1.0.0/16", "vxlan"), pool("six", "fd01::/64", "vxlan")},
+			append(slices.Clone(blocks), six...), mesh.Config{TunnelAddrs: own},
+		},
+		{
+			"vxlan-cross", []model.AddressPool{
+				pool("one", "10.1.0.0/16", "vxlan", "CrossSubnet"), pool("six", "fd01::/64", "vxlan", "CrossSubnet"),
+			}, append(slices.Clone(blocks), six...), mesh.Config{TunnelAddrs: own},
+		},
 		{"ipip", []model.AddressPool{pool("one", "10.1.0.0/16", "ipip")}, blocks, mesh.Config{TunnelAddrs: own}},
-		{"ipip-cross", []model.AddressPool{pool("one", "10.1.0.0/16", "ipip", "CrossSubnet")}, blocks, mesh.Config{TunnelAddrs: own}},
+		{
+			"ipip-cross", []model.AddressPool{pool("one", "10.1.0.0/16", "ipip", "CrossSubnet")}, blocks,
+			mesh.Config{TunnelAddrs: own},
+		},
 		{"backend", []model.AddressPool{pool("one", "10.1.0.0/16")}, blocks, mesh.Config{Backend: "vxlan"}},
 		{
 			"mixed",
-			[]model.AddressPool{pool("one", "10.1.0.0/16", "vxlan", "nat"), pool("two", "10.2.0.0/24", "ipip", "CrossSubnet"), pool("three", "10.3.0.0/24", "none", "nat"), pool("six", "fd01::/64", "ipip")},
-			append(append(slices.Clone(blocks), block("two", "10.2.0.0/26", "far"), block("two", "10.2.0.64/26", "b"), block("three", "10.3.0.0/28", "b"), block("three", "10.3.0.16/28", "far")), six...),
+			[]model.AddressPool{
+				pool("one", "10.1.0.0/16", "vxlan", "nat"), pool("two", "10.2.0.0/24", "ipip", "CrossSubnet"),
+				pool("three", "10.3.0.0/24", "none", "nat"), pool("six", "fd01::/64", "ipip"),
+			},
+			append(
+				append(slices.Clone(blocks), block("two", "10.2.0.0/26", "far"), block("two", "10.2.0.64/26", "b"),
+					block("three", "10.3.0.0/28", "b"), block("three", "10.3.0.16/28", "far")), six...,
+			),
 			mesh.Config{TunnelAddrs: own, Keep: []netip.Prefix{netip.MustParsePrefix("172.16.0.0/12")}},
 		},
 		{
 			"wrong",
-			[]model.AddressPool{pool("one", "10.1.0.0/16", "none"), pool("same", "10.1.0.0/16", "none"), pool("near", "192.168.0.0/24", "none"), {Name: "other", Regions: []model.AddressRegion{{CIDR: netip.MustParsePrefix("10.9.0.0/16")}}}},
+			[]model.AddressPool{
+				pool("one", "10.1.0.0/16", "none"), pool("same", "10.1.0.0/16", "none"), pool("near", "192.168.0.0/24", "none"),
+				{Name: "other", Regions: []model.AddressRegion{{CIDR: netip.MustParsePrefix("10.9.0.0/16")}}},
+			},
 			[]model.AddressBlock{
-				block("one", "10.1.0.0/26", "b"), block("same", "10.1.0.32/27", "c"), block("same", "10.1.0.64/27", "c"), block("one", "10.1.0.64/26", "c"),
-				block("near", "192.168.0.0/26", "b"), block("one", "10.2.0.0/26", "b"), block("one", "10.1.2.0/26", "gone"), block("other", "10.9.0.0/26", "b"),
+				block("one", "10.1.0.0/26", "b"), block("same", "10.1.0.32/27", "c"), block("same", "10.1.0.64/27", "c"),
+				block("one", "10.1.0.64/26", "c"),
+				block("near", "192.168.0.0/26", "b"), block("one", "10.2.0.0/26", "b"), block("one", "10.1.2.0/26", "gone"),
+				block("other", "10.9.0.0/26", "b"),
 			},
 			mesh.Config{},
 		},
 	} {
 		t.Run(g.name, func(t *testing.T) {
 			g.how.Pools = true
-			topo := planAs(t, g.how, &model.Cluster{Self: "a", Nodes: fourNodes(), Pools: g.pools, Blocks: g.blocks}, poolLinks()...)
+			topo := planAs(t, g.how, &model.Cluster{Self: "a", Nodes: fourNodes(), Pools: g.pools, Blocks: g.blocks},
+				poolLinks()...)
 			text := topo.Text()
 			for _, table := range topo.Node.Host.Tables {
 				rules, err := lang.Text(table)
@@ -118,9 +145,11 @@ func TestPoolsGolden(t *testing.T) {
 func TestPoolsAreAsked(t *testing.T) {
 	c := &model.Cluster{
 		Self: "a", Nodes: []model.Node{node("a", "192.168.0.1", "10.1.0.0/24"), node("b", "192.168.0.2", "10.1.1.0/24")},
-		Pools: []model.AddressPool{pool("one", "10.1.0.0/16", "vxlan", "nat")}, Blocks: []model.AddressBlock{block("one", "10.1.5.0/26", "b")},
+		Pools:  []model.AddressPool{pool("one", "10.1.0.0/16", "vxlan", "nat")},
+		Blocks: []model.AddressBlock{block("one", "10.1.5.0/26", "b")},
 	}
-	if topo := plan(t, c, poolLinks()...); len(topo.Node.Host.Links) > 0 || len(topo.Node.Host.Tables) != 1 || len(topo.Peers[0].Fragment.Host.Routes) != 1 || len(topo.PodCIDRs) != 1 {
+	if topo := plan(t, c, poolLinks()...); len(topo.Node.Host.Links) > 0 || len(topo.Node.Host.Tables) != 1 ||
+		len(topo.Peers[0].Fragment.Host.Routes) != 1 || len(topo.PodCIDRs) != 1 {
 		t.Errorf("pools count without being asked:\n%s", topo.Text())
 	}
 	topo := planAs(t, mesh.Config{Pools: true}, c, poolLinks()...)
@@ -169,13 +198,18 @@ func TestPoolsMetrics(t *testing.T) {
 
 // TestBeside: a bridge of the design before is answered on for what is routed beside it.
 func TestBeside(t *testing.T) {
-	c := &model.Cluster{Self: "a", Nodes: []model.Node{node("a", "192.168.0.1", "10.1.0.0/24", "fd01::/64"), node("b", "192.168.0.2")}}
+	c := &model.Cluster{
+		Self: "a", Nodes: []model.Node{node("a", "192.168.0.1", "10.1.0.0/24", "fd01::/64"), node("b", "192.168.0.2")},
+	}
 	how := mesh.Config{Beside: true, Routed: []netip.Addr{netip.MustParseAddr("fd01::5"), netip.MustParseAddr("fd02::5")}}
 	at := func(a string) state.Query { return state.Query{Space: state.Host, LinkOf: netip.MustParseAddr(a)} }
 	answers := state.Answers{
-		at("192.168.0.1"): {Found: true, Link: state.Link{Name: "eth0", MTU: 1500}, Addrs: []state.Addr{{Prefix: netip.MustParsePrefix("192.168.0.1/24")}}},
-		at("10.1.0.1"):    {Found: true, Link: state.Link{Name: "cni0", Kind: state.Bridge}},
-		at("fd01::1"):     {Found: true, Link: state.Link{Name: "cni0", Kind: state.Bridge}},
+		at("192.168.0.1"): {
+			Found: true, Link: state.Link{Name: "eth0", MTU: 1500},
+			Addrs: []state.Addr{{Prefix: netip.MustParsePrefix("192.168.0.1/24")}},
+		},
+		at("10.1.0.1"): {Found: true, Link: state.Link{Name: "cni0", Kind: state.Bridge}},
+		at("fd01::1"):  {Found: true, Link: state.Link{Name: "cni0", Kind: state.Bridge}},
 	}
 	for _, q := range []string{"10.1.0.1", "fd01::1"} {
 		if !slices.Contains(mesh.Observe(c, how), at(q)) {
@@ -184,7 +218,9 @@ func TestBeside(t *testing.T) {
 	}
 	topo, err := mesh.Plan(c, how, answers)
 	text := topo.Text()
-	for _, want := range []string{"net/ipv4/conf/cni0/proxy_arp = 1", "net/ipv6/conf/cni0/proxy_ndp = 1", "neigh proxy fd01::5 dev cni0"} {
+	for _, want := range []string{
+		"net/ipv4/conf/cni0/proxy_arp = 1", "net/ipv6/conf/cni0/proxy_ndp = 1", "neigh proxy fd01::5 dev cni0",
+	} {
 		if err != nil || !strings.Contains(text, want) {
 			t.Errorf("%q is missing (%v):\n%s", want, err, text)
 		}
@@ -194,16 +230,19 @@ func TestBeside(t *testing.T) {
 	}
 	answers[at("10.1.0.1")] = state.Answer{Found: true, Link: state.Link{Name: "veth1", Kind: state.Veth}}
 	delete(answers, at("fd01::1"))
-	if topo, err := mesh.Plan(c, how, answers); err != nil || strings.Contains(topo.Text(), "proxy") || len(topo.Bridged) > 0 {
+	if topo, err := mesh.Plan(c, how, answers); err != nil || strings.Contains(topo.Text(), "proxy") ||
+		len(topo.Bridged) > 0 {
 		t.Errorf("a link that is no bridge (%v):\n%s", err, topo.Text())
 	}
 }
 
-// TestMovedRegion: a block whose region people have moved to another pool is reached as that pool says, and says nothing of it; one that
-// no pool has any more is left out.
+// TestMovedRegion: a block whose region people have moved to another pool is reached as that pool says, and says
+// nothing of it; one that no pool has any more is left out.
 func TestMovedRegion(t *testing.T) {
 	c := &model.Cluster{
-		Self: "a", Nodes: fourNodes(), Pools: []model.AddressPool{pool("new", "10.1.0.0/16", "none"), pool("old", "10.2.0.0/16", "vxlan")},
+		Self: "a", Nodes: fourNodes(), Pools: []model.AddressPool{
+			pool("new", "10.1.0.0/16", "none"), pool("old", "10.2.0.0/16", "vxlan"),
+		},
 		Blocks: []model.AddressBlock{block("old", "10.1.0.0/26", "b"), block("old", "10.3.0.0/26", "b")},
 	}
 	topo := planAs(t, mesh.Config{Pools: true}, c, poolLinks()...)
@@ -214,7 +253,8 @@ func TestMovedRegion(t *testing.T) {
 	if !slices.Equal(got, []string{"10.1.0.0/26 eth0"}) {
 		t.Errorf("routes %v:\n%s", got, topo.Text())
 	}
-	if len(topo.Problems) != 1 || !strings.Contains(topo.Problems[0].Message, "block 10.3.0.0/26 of node b is outside of its pool old") {
+	if len(topo.Problems) != 1 ||
+		!strings.Contains(topo.Problems[0].Message, "block 10.3.0.0/26 of node b is outside of its pool old") {
 		t.Errorf("problems %v", topo.Problems)
 	}
 }

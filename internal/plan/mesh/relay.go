@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Relay is a machine that comes to self, or has just come: nodes that do not know it yet still send what is for it to where it was, and
-// that node passes it on, with the senders' own addresses in it.
+// Relay is a machine that comes to self, or has just come: nodes that do not know it yet still send what is for it to
+// where it was, and that node passes it on, with the senders' own addresses in it.
 type Relay struct {
 	// From is the name of the node where the machine was.
 	From string
@@ -18,7 +18,8 @@ type Relay struct {
 	To netip.Addr
 }
 
-// relays are the sets and the rules by which what is passed on is accepted: of that node, for that machine, and from what is a peer's.
+// relays are the sets and the rules by which what is passed on is accepted: of that node, for that machine, and from
+// what is a peer's.
 func (p *Planner) relays(nodes []model.Node, unusable map[claim]bool) ([]state.Set, []string) {
 	pairs := p.relayed(nodes)
 	if len(pairs) == 0 {
@@ -38,7 +39,9 @@ func (p *Planner) relays(nodes []model.Node, unusable map[claim]bool) ([]state.S
 			all = append(all, p.sends(n, addrsOf(n), unusable)...)
 		}
 	}
-	return append(sets, prefixSets("senders", all)...), []string{"%[1]s saddr . %[4]s @relays%[2]s %[3]s @senders%[2]s accept"}
+	return append(sets, prefixSets("senders", all)...), []string{
+		"%[1]s saddr . %[4]s @relays%[2]s %[3]s @senders%[2]s accept",
+	}
 }
 
 // relayed are the relays by the nodes' addresses.

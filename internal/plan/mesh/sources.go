@@ -19,7 +19,9 @@ func (p *Planner) sources(nodes []model.Node, unusable map[claim]bool) *Sources 
 	}
 	switch {
 	case !p.hidden():
-		out.Outside = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+		out.Outside = []netip.Prefix{
+			netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0),
+		}
 	case len(p.cfg.Keep) > 0:
 		out.Outside = outermost(p.cfg.Keep)
 	default:

@@ -23,8 +23,8 @@ type Topology struct {
 	// Blocks are self's own of the cluster's pools, and single addresses of other nodes' blocks that it holds.
 	Blocks   []netip.Prefix `json:"blocks,omitempty"`
 	Underlay []Underlay     `json:"underlay"`
-	// Lost are the families (4, 6) of which self has an address that no link holds: for a moment, mostly, while it is changed.
-	// Nothing is planned for them, and what is in force should stay.
+	// Lost are the families (4, 6) of which self has an address that no link holds: for a moment, mostly, while it is
+	// changed. Nothing is planned for them, and what is in force should stay.
 	Lost []int `json:"lost,omitempty"`
 	// Node is what all peers need of this node.
 	Node  state.Fragment `json:"node"`

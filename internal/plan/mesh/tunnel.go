@@ -10,7 +10,8 @@ import (
 )
 
 // Tunnel is what a process in user space keeps because the kernel has no such device: a value, in Topology.Tunnels.
-// Whoever runs the reconciler runs it (reconcile.Runner); its device, addresses and routes are in the plan as all others.
+// Whoever runs the reconciler runs it (reconcile.Runner); its device, addresses and routes are in the plan as all
+// others.
 type Tunnel struct {
 	// Backend is whose it is, and Link the name of its device, which tells tunnels apart.
 	Backend string `json:"backend"`
@@ -29,8 +30,8 @@ type Tunnel struct {
 	Sources *Sources `json:"sources,omitempty"`
 }
 
-// Sources are the inner source addresses that a tunnel accepts of its peers: the same as the table GuardTable, which sees only the
-// first of datagrams that arrive together.
+// Sources are the inner source addresses that a tunnel accepts of its peers: the same as the table GuardTable, which
+// sees only the first of datagrams that arrive together.
 type Sources struct {
 	Senders []Sender `json:"senders,omitempty"`
 	// Outside are what any peer may send from, but for what is in Cluster.

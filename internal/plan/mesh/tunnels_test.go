@@ -50,18 +50,30 @@ func TestTunnelsGolden(t *testing.T) {
 		{"udp", []model.Node{a, b, c}, mesh.Config{Backend: "udp", UDP: mesh.UDP{Port: 9999}}},
 		{"ipip", []model.Node{a, b, c}, mesh.Config{Backend: "ipip"}},
 		{"ipip-direct", []model.Node{a, b, c}, mesh.Config{Backend: "ipip", IPIP: mesh.IPIP{DirectRouting: true}}},
-		{"wireguard", []model.Node{a, wb, wc}, mesh.Config{Backend: "wireguard", Learned: learned(false), Wireguard: mesh.Wireguard{PSKFile: "/run/psk"}}},
-		{"wireguard-auto", []model.Node{a, wb, wc}, mesh.Config{Backend: "wireguard", Learned: learned(true), Wireguard: mesh.Wireguard{
+		{
+			"wireguard", []model.Node{
+				a, wb, wc,
+			}, mesh.Config{Backend: "wireguard", Learned: learned(false), Wireguard: mesh.Wireguard{PSKFile: "/run/psk"}},
+		},
+		{"wireguard-auto", []model.Node{
+			a, wb, wc,
+		}, mesh.Config{Backend: "wireguard", Learned: learned(true), Wireguard: mesh.Wireguard{
 			Mode: mesh.ModeAuto, ListenPort: 6, MTU: 1400, KeyFile: "/run/key", PersistentKeepaliveInterval: 25,
 		}}},
 		{"alloc", []model.Node{a, b}, mesh.Config{Backend: "alloc"}},
 		{"extension", []model.Node{a, says(b, "extension", `"b was here"`, ""), c}, mesh.Config{
 			Backend: "extension", Learned: map[string]string{"extension": "a was here"}, Extension: mesh.Extension{
-				PreStartupCommand: "/bin/pre", PostStartupCommand: "/bin/post $SUBNET", SubnetAddCommand: "/bin/add", SubnetRemoveCommand: "/bin/remove",
-				Network: netip.MustParsePrefix("10.244.0.0/16"),
+				PreStartupCommand: "/bin/pre", PostStartupCommand: "/bin/post $SUBNET", SubnetAddCommand: "/bin/add",
+				SubnetRemoveCommand: "/bin/remove",
+				Network:             netip.MustParsePrefix("10.244.0.0/16"),
 			},
 		}},
-		{"mixed", []model.Node{a, says(b, "vxlan", `{"VNI":1,"VtepMAC":"02:00:00:00:00:02"}`, ""), says(c, "udp", "", ""), says(node("d", "192.168.0.4", "10.244.4.0/24"), "host-gw", "null", "")}, mesh.Config{Backend: "udp"}},
+		{
+			"mixed", []model.Node{
+				a, says(b, "vxlan", `{"VNI":1,"VtepMAC":"02:00:00:00:00:02"}`, ""), says(c, "udp", "", ""),
+				says(node("d", "192.168.0.4", "10.244.4.0/24"), "host-gw", "null", ""),
+			}, mesh.Config{Backend: "udp"},
+		},
 	} {
 		t.Run(g.name, func(t *testing.T) {
 			topo := planAs(t, g.how, &model.Cluster{Self: "a", Nodes: g.nodes}, links...)
@@ -87,7 +99,8 @@ func TestWireguardProblems(t *testing.T) {
 		{`{"PublicKey":"` + keyA + `"}`, "nodes a and b have the same WireGuard key"},
 	} {
 		bad := says(b, "wireguard", g.data, `{"PublicKey":"`+keyB+`"}`)
-		topo := planAs(t, mesh.Config{Backend: "wireguard", Learned: learned(true)}, &model.Cluster{Self: "a", Nodes: []model.Node{a, bad, good}}, "eth0 192.168.0.1/24", "eth1 fd00::1/64")
+		topo := planAs(t, mesh.Config{Backend: "wireguard", Learned: learned(true)},
+			&model.Cluster{Self: "a", Nodes: []model.Node{a, bad, good}}, "eth0 192.168.0.1/24", "eth1 fd00::1/64")
 		if len(topo.Problems) != 1 || topo.Problems[0].Message != g.want || topo.Problems[0].Hint == "" {
 			t.Errorf("%s: problems %v, want %q", g.data, topo.Problems, g.want)
 		}
@@ -95,8 +108,10 @@ func TestWireguardProblems(t *testing.T) {
 			t.Errorf("%s: %d IPv4 peers are left, want 1", g.data, n)
 		}
 	}
-	topo := planAs(t, mesh.Config{}, &model.Cluster{Self: "a", Nodes: []model.Node{a, good}}, "eth0 192.168.0.1/24", "eth1 fd00::1/64")
-	if len(topo.Problems) != 1 || !strings.Contains(topo.Problems[0].Message, "node c is reached by wireguard, which this node does not use") {
+	topo := planAs(t, mesh.Config{}, &model.Cluster{Self: "a", Nodes: []model.Node{a, good}}, "eth0 192.168.0.1/24",
+		"eth1 fd00::1/64")
+	if len(topo.Problems) != 1 ||
+		!strings.Contains(topo.Problems[0].Message, "node c is reached by wireguard, which this node does not use") {
 		t.Errorf("a peer of another back end: %v", topo.Problems)
 	}
 }
@@ -108,7 +123,10 @@ func TestTunnelConfigRefused(t *testing.T) {
 		want string
 	}{
 		{mesh.Config{Wireguard: mesh.Wireguard{Mode: "both"}}, `wireguard: Mode "both" is not known`},
-		{mesh.Config{Wireguard: mesh.Wireguard{PersistentKeepaliveInterval: -1}}, "wireguard: PersistentKeepaliveInterval -1 is not between 0 and 65535"},
+		{
+			mesh.Config{Wireguard: mesh.Wireguard{PersistentKeepaliveInterval: -1}},
+			"wireguard: PersistentKeepaliveInterval -1 is not between 0 and 65535",
+		},
 		{mesh.Config{Wireguard: mesh.Wireguard{MTU: 100}}, "wireguard: MTU 100 is not between 576 and 65535"},
 		{mesh.Config{Wireguard: mesh.Wireguard{ListenPort: 51821}}, "wireguard: ListenPort and ListenPortV6 are both 51821"},
 	} {

@@ -92,7 +92,9 @@ func (p *Planner) device(name string, mtu int, part *Part) state.Link {
 // answers find back.
 func (p *Planner) own(link string, family int, part *Part) {
 	if own, ok := p.ownAddr(family); ok {
-		part.Host.Addrs = append(part.Host.Addrs, state.Addr{Link: link, Prefix: netip.PrefixFrom(own, own.BitLen()), NoDAD: true})
+		part.Host.Addrs = append(part.Host.Addrs, state.Addr{
+			Link: link, Prefix: netip.PrefixFrom(own, own.BitLen()), NoDAD: true,
+		})
 	}
 }
 
@@ -116,6 +118,8 @@ func udpPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) {
 func (u UDP) encapsulation() encapsulation {
 	return encapsulation{
 		name: "udp", port: u.port(),
-		inner: [2]inner{{"@th,64,8 & 240 == 64", "@th,160,32", "@th,192,32"}, {"@th,64,8 & 240 == 96", "@th,128,128", "@th,256,128"}},
+		inner: [2]inner{
+			{"@th,64,8 & 240 == 64", "@th,160,32", "@th,192,32"}, {"@th,64,8 & 240 == 96", "@th,128,128", "@th,256,128"},
+		},
 	}
 }

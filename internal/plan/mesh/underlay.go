@@ -11,8 +11,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// observe learns the underlay from the kernel's answers: the link that holds the first of self's addresses that one holds.
-// What self once published may be an address that no link has. A link that is configured counts before all addresses.
+// observe learns the underlay from the kernel's answers: the link that holds the first of self's addresses that one
+// holds. What self once published may be an address that no link has. A link that is configured counts before all
+// addresses.
 func (p *Planner) observe(link string) []Problem {
 	if link != "" {
 		return p.observeLink(link)
@@ -55,7 +56,8 @@ func (p *Planner) observeLink(link string) []Problem {
 		switch {
 		case !a.Found:
 			problems = append(problems, Problem{
-				[]string{p.self.Name}, fmt.Sprintf("node %s: there is no link %s", p.self.Name, link), "choose a link that `ip -br addr` shows, or auto",
+				[]string{p.self.Name}, fmt.Sprintf("node %s: there is no link %s", p.self.Name, link),
+				"choose a link that `ip -br addr` shows, or auto",
 			})
 			return problems
 		case i < 0:

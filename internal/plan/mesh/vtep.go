@@ -18,7 +18,8 @@ import (
 //	                      it has, and takes a random one when all others say theirs: then all of them read this.
 //	the node's name       Nothing is told.
 //
-// A device follows what is published and is never ahead of it, but for the first case, in which peers of every version follow.
+// A device follows what is published and is never ahead of it, but for the first case, in which peers of every version
+// follow.
 
 // vtepData is what a node publishes as vxlan's own data.
 func vtepData(n model.Node, family int) string {
@@ -64,7 +65,8 @@ func (p *Planner) vtepWords(nodes []model.Node) (out model.VtepWords) {
 			continue
 		}
 		mac, problems := p.vxlanSelf(family)
-		if len(problems) == 0 && !p.vtepInData() && vtepData(p.self, family) == "" && mac == vtepByName(p.self, family) && p.vtepsRead(nodes) {
+		if len(problems) == 0 && !p.vtepInData() && vtepData(p.self, family) == "" && mac == vtepByName(p.self, family) &&
+			p.vtepsRead(nodes) {
 			mac = p.vtepBySeed(family)
 		}
 		if text := p.vxlanWord(mac); family == 6 {

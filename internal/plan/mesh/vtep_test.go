@@ -10,10 +10,11 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestVtepSeed: a node that publishes its first VtepMAC publishes a random one, which is its device's; what was published stays, and
-// peers go by it.
+// TestVtepSeed: a node that publishes its first VtepMAC publishes a random one, which is its device's; what was
+// published stays, and peers go by it.
 func TestVtepSeed(t *testing.T) {
-	a, b := node("a", "192.168.0.1", "fd00::1", "10.244.1.0/24", "fd00:244:1::/64"), node("b", "192.168.0.2", "10.244.2.0/24")
+	a, b := node("a", "192.168.0.1", "fd00::1", "10.244.1.0/24", "fd00:244:1::/64"),
+		node("b", "192.168.0.2", "10.244.2.0/24")
 	planned := func(self model.Node, how mesh.Config) (mesh.Topology, [2]state.MAC) {
 		topo := planAs(t, how, &model.Cluster{Self: "a", Nodes: []model.Node{self, b}}, poolLinks()...)
 		return topo, macs(topo)
@@ -26,10 +27,12 @@ func TestVtepSeed(t *testing.T) {
 	}
 	self := a
 	self.Published = &one.Publish
-	if topo, macs := planned(self, mesh.Config{Backend: "vxlan", VtepSeed: "two"}); macs != first || topo.Publish.Data != one.Publish.Data {
+	if topo, macs := planned(self, mesh.Config{Backend: "vxlan", VtepSeed: "two"}); macs != first ||
+		topo.Publish.Data != one.Publish.Data {
 		t.Errorf("what was published does not stay: %v, %s", macs, topo.Publish.Data)
 	}
-	seen := planAs(t, mesh.Config{Backend: "vxlan", VtepSeed: "three"}, &model.Cluster{Self: "b", Nodes: []model.Node{self, b}}, "eth0 192.168.0.2/24")
+	seen := planAs(t, mesh.Config{Backend: "vxlan", VtepSeed: "three"},
+		&model.Cluster{Self: "b", Nodes: []model.Node{self, b}}, "eth0 192.168.0.2/24")
 	if neighs := seen.Peers[0].Fragment.Host.Neighs; len(neighs) != 1 || neighs[0].MAC != first[0] {
 		t.Errorf("the peer goes by %v, want %v", neighs, first[0])
 	}
@@ -48,11 +51,13 @@ func macs(topo mesh.Topology) (out [2]state.MAC) {
 	return out
 }
 
-// TestVtepWords: where vxlan's own data says no VtepMAC, nodes say theirs beside it. One takes a random address only when all others
-// read that, and its device has it only when it was said; then it stays, and the others go by it.
+// TestVtepWords: where vxlan's own data says no VtepMAC, nodes say theirs beside it. One takes a random address only
+// when all others read that, and its device has it only when it was said; then it stays, and the others go by it.
 func TestVtepWords(t *testing.T) {
 	inPool := []model.AddressPool{pool("one", "10.1.0.0/16", "fd01::/64", "vxlan")}
-	blocks := []model.AddressBlock{block("one", "10.1.0.0/26", "a"), block("one", "10.1.0.64/26", "b"), block("one", "fd01::/122", "b")}
+	blocks := []model.AddressBlock{
+		block("one", "10.1.0.0/26", "a"), block("one", "10.1.0.64/26", "b"), block("one", "fd01::/122", "b"),
+	}
 	published := node("c", "192.168.0.3", "fd00::3")
 	for name, tc := range map[string]struct {
 		how       mesh.Config
@@ -60,13 +65,24 @@ func TestVtepWords(t *testing.T) {
 		published *model.Published
 		stays     bool // the data has it, and says the same
 	}{
-		"directory":             {how: mesh.Config{Backend: "vxlan", VtepAlone: true}},
-		"pool beside host-gw":   {how: mesh.Config{Pools: true}, pools: inPool, published: &model.Published{Backend: "host-gw", Addrs: published.Addrs[:0]}},
-		"pool in a directory":   {how: mesh.Config{Pools: true, VtepAlone: true}, pools: inPool},
-		"pool beside own vxlan": {how: mesh.Config{Backend: "vxlan", Pools: true}, pools: inPool, published: &model.Published{Backend: "vxlan", Data: `{"VNI":1,"VtepMAC":"02:00:00:00:00:0a"}`, DataV6: `{"VNI":1,"VtepMAC":"02:00:00:00:00:06"}`}, stays: true},
+		"directory": {how: mesh.Config{Backend: "vxlan", VtepAlone: true}},
+		"pool beside host-gw": {
+			how: mesh.Config{
+				Pools: true,
+			}, pools: inPool, published: &model.Published{Backend: "host-gw", Addrs: published.Addrs[:0]},
+		},
+		"pool in a directory": {how: mesh.Config{Pools: true, VtepAlone: true}, pools: inPool},
+		"pool beside own vxlan": {
+			how: mesh.Config{Backend: "vxlan", Pools: true}, pools: inPool,
+			published: &model.Published{
+				Backend: "vxlan", Data: `{"VNI":1,"VtepMAC":"02:00:00:00:00:0a"}`,
+				DataV6: `{"VNI":1,"VtepMAC":"02:00:00:00:00:06"}`,
+			}, stays: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, b := node("a", "192.168.0.1", "fd00::1", "10.244.1.0/24", "fd00:244:1::/64"), node("b", "192.168.0.2", "fd00::2", "10.244.2.0/24", "fd00:244:2::/64")
+			a, b := node("a", "192.168.0.1", "fd00::1", "10.244.1.0/24", "fd00:244:1::/64"),
+				node("b", "192.168.0.2", "fd00::2", "10.244.2.0/24", "fd00:244:2::/64")
 			a.Published = tc.published
 			if tc.published != nil {
 				b.Published = &model.Published{Backend: "host-gw"}
@@ -76,7 +92,8 @@ func TestVtepWords(t *testing.T) {
 				if how.VtepSeed = seed; self == "b" {
 					links = []string{"eth0 192.168.0.2/24", "eth0 fd00::2/64"}
 				}
-				return planAs(t, how, &model.Cluster{Self: self, Nodes: []model.Node{a, b}, Pools: tc.pools, Blocks: blocks}, links...)
+				return planAs(t, how, &model.Cluster{Self: self, Nodes: []model.Node{a, b}, Pools: tc.pools, Blocks: blocks},
+					links...)
 			}
 			silent := plan("a", "")
 			plain := macs(silent)
@@ -85,7 +102,9 @@ func TestVtepWords(t *testing.T) {
 			}
 			first := plan("a", "one")
 			says := func(m [2]state.MAC) model.VtepWords {
-				return model.VtepWords{V4: `{"VNI":1,"VtepMAC":"` + m[0].String() + `"}`, V6: `{"VNI":1,"VtepMAC":"` + m[1].String() + `"}`}
+				return model.VtepWords{
+					V4: `{"VNI":1,"VtepMAC":"` + m[0].String() + `"}`, V6: `{"VNI":1,"VtepMAC":"` + m[1].String() + `"}`,
+				}
 			}
 			if macs(first) != plain || first.Vtep != says(plain) {
 				t.Fatalf("while the other says nothing it has %v and says %v, want %v", macs(first), first.Vtep, plain)

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// sameVteps takes away what leads to peers that publish one VtepMAC: a device knows one place for an address, and what is for
-// one of them would go to the other.
+// sameVteps takes away what leads to peers that publish one VtepMAC: a device knows one place for an address, and what
+// is for one of them would go to the other.
 func (t *Topology) sameVteps() {
 	type end struct {
 		link string
@@ -54,9 +54,13 @@ func (p *Peer) without(link string, mac state.MAC) {
 	s.FDBs = slices.DeleteFunc(slices.Clone(s.FDBs), func(f state.FDB) bool { return f.Link == link && f.MAC == mac })
 	for _, n := range p.Fragment.Host.Neighs {
 		if n.Link == link && n.MAC == mac {
-			s.Routes = slices.DeleteFunc(slices.Clone(s.Routes), func(r state.Route) bool { return r.Link == link && r.Gw == n.IP })
+			s.Routes = slices.DeleteFunc(slices.Clone(s.Routes), func(r state.Route) bool {
+				return r.Link == link && r.Gw == n.IP
+			})
 		}
 	}
-	s.Neighs = slices.DeleteFunc(slices.Clone(s.Neighs), func(n state.Neigh) bool { return n.Link == link && n.MAC == mac })
+	s.Neighs = slices.DeleteFunc(slices.Clone(s.Neighs), func(n state.Neigh) bool {
+		return n.Link == link && n.MAC == mac
+	})
 	p.Fragment.Host = s
 }

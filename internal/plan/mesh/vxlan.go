@@ -73,7 +73,8 @@ func vxlanRow() Backend {
 	}
 }
 
-// vxlanLink is the name of the device of a family, as flannel names it, so that its node is taken over without a new one.
+// vxlanLink is the name of the device of a family, as flannel names it, so that its node is taken over without a new
+// one.
 func (p *Planner) vxlanLink(family int) string {
 	name := "flannel."
 	if family == 6 {
@@ -128,7 +129,8 @@ func (p *Planner) usualData(text string) (d vxlanData, ok bool) {
 	return d, true
 }
 
-// vxlanSelf is self's own end. What self published before stays, whoever wrote it, so that peers need not learn anything.
+// vxlanSelf is self's own end. What self published before stays, whoever wrote it, so that peers need not learn
+// anything.
 func (p *Planner) vxlanSelf(family int) (state.MAC, []Problem) {
 	if p.cfg.VtepSeed != "" && p.vtepInData() && vtepData(p.self, family) == "" {
 		return p.vtepBySeed(family), nil
@@ -176,8 +178,11 @@ func vxlanNode(p *Planner) Part {
 		if own, ok := p.ownAddr(family); ok {
 			s.Addrs = append(s.Addrs, state.Addr{Link: link.Name, Prefix: netip.PrefixFrom(own, own.BitLen()), NoDAD: true})
 		}
-		s.Sysctls = append(s.Sysctls, state.Sysctl{Name: "net/ipv6/conf/" + link.Name + "/accept_ra", Value: "0", IfPresent: true})
-		if len(p.pools.all) > 0 { // with several pools a peer may be reached through another device than its packets come from
+		s.Sysctls = append(s.Sysctls, state.Sysctl{
+			Name: "net/ipv6/conf/" + link.Name + "/accept_ra", Value: "0", IfPresent: true,
+		})
+		if len(p.pools.all) > 0 {
+			// with several pools a peer may be reached through another device than its packets come from
 			s.Sysctls = append(s.Sysctls, state.Sysctl{Name: "net/ipv4/conf/" + link.Name + "/rp_filter", Value: "2"})
 		}
 	}
@@ -241,7 +246,8 @@ func (p *Planner) vtepTo(peer model.Node, family int) (state.MAC, *Problem) {
 	if mac == own {
 		return mac, &Problem{
 			[]string{p.self.Name, peer.Name},
-			fmt.Sprintf("nodes %s and %s both have the VtepMAC %s: the kernel drops what one sends to the other", p.self.Name, peer.Name, mac),
+			fmt.Sprintf("nodes %s and %s both have the VtepMAC %s: the kernel drops what one sends to the other", p.self.Name,
+				peer.Name, mac),
 			"delete " + p.vxlanLink(family) + " and what one of them publishes, and restart it",
 		}
 	}
@@ -254,6 +260,8 @@ func (v Vxlan) encapsulation() encapsulation {
 	return encapsulation{
 		name: "vxlan", port: v.port(),
 		foreign: []string{fmt.Sprintf("@th,96,8 != %d accept", vni>>16), fmt.Sprintf("@th,104,16 != %d accept", vni&0xffff)},
-		inner:   [2]inner{{"@th,224,16 2048", "@th,336,32", "@th,368,32"}, {"@th,224,16 34525", "@th,304,128", "@th,432,128"}},
+		inner: [2]inner{
+			{"@th,224,16 2048", "@th,336,32", "@th,368,32"}, {"@th,224,16 34525", "@th,304,128", "@th,432,128"},
+		},
 	}
 }

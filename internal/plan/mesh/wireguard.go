@@ -22,7 +22,8 @@ type Wireguard struct {
 	MTU int
 	// KeyFile is the file of the private key; empty is flannel's. PSKFile is the file of a key that all nodes share.
 	KeyFile, PSKFile string
-	// PersistentKeepaliveInterval is how often a peer hears of this node though there is nothing to say, in seconds; 0 is never.
+	// PersistentKeepaliveInterval is how often a peer hears of this node though there is nothing to say, in seconds; 0 is
+	// never.
 	PersistentKeepaliveInterval int
 	// Mode is separate (a device for each family), or ipv4, ipv6, auto: one device, whose packets travel over that family.
 	// Empty is separate.
@@ -72,7 +73,8 @@ func (w Wireguard) check() error {
 	switch w.Mode {
 	case "", ModeSeparate, ModeAuto, ModeIPv4, ModeIPv6:
 	default:
-		return model.Faultf(model.CodeInvalidConf, "known: separate, auto, ipv4, ipv6", "wireguard: Mode %q is not known", w.Mode)
+		return model.Faultf(model.CodeInvalidConf, "known: separate, auto, ipv4, ipv6",
+			"wireguard: Mode %q is not known", w.Mode)
 	}
 	if w.PersistentKeepaliveInterval < 0 || w.PersistentKeepaliveInterval > maxKeepalive {
 		return model.Faultf(model.CodeInvalidConf, "seconds; 25 keeps the way through most address translators open",
@@ -196,7 +198,8 @@ func wireguardPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Probl
 	if p.cfg.Backend != "wireguard" {
 		return Part{}, &Problem{
 			[]string{peer.Name},
-			fmt.Sprintf("node %s is reached by wireguard, which this node does not use: that node would not let it in", peer.Name),
+			fmt.Sprintf("node %s is reached by wireguard, which this node does not use: that node would not let it in",
+				peer.Name),
 			"give both the back end wireguard, or that node another one",
 		}
 	}
@@ -209,7 +212,8 @@ func wireguardPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Probl
 	if !ok || !p.has(outer) {
 		return Part{}, &Problem{
 			[]string{p.self.Name, peer.Name},
-			fmt.Sprintf("nodes %s and %s do not both have an IPv%d address, over which wireguard is to reach %s", p.self.Name, peer.Name, outer, cidr),
+			fmt.Sprintf("nodes %s and %s do not both have an IPv%d address, over which wireguard is to reach %s", p.self.Name,
+				peer.Name, outer, cidr),
 			"give both an InternalIP of that family, or set Mode to the other one",
 		}
 	}
@@ -218,7 +222,8 @@ func wireguardPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Probl
 	return Part{
 		Host: state.Space{Routes: []state.Route{r}},
 		Tunnels: []Tunnel{{Backend: "wireguard", Link: r.Link, Peers: []TunnelPeer{{
-			Node: peer.Name, CIDR: cidr, Endpoint: netip.AddrPortFrom(far, data.Port), Further: further(peer, far, family), PublicKey: data.PublicKey,
+			Node: peer.Name, CIDR: cidr, Endpoint: netip.AddrPortFrom(far, data.Port), Further: further(peer, far, family),
+			PublicKey: data.PublicKey,
 		}}}},
 	}, nil
 }

@@ -58,7 +58,9 @@ func (i alone) step(in Input, a addressed, dns model.DNS) (Step, error) {
 func notify(f *state.Fragment, link string, v6 bool) {
 	f.Pod.Sysctls = append(f.Pod.Sysctls, state.Sysctl{Name: "net/ipv4/conf/" + link + "/arp_notify", Value: "1"})
 	if v6 {
-		f.Pod.Sysctls = append(f.Pod.Sysctls, state.Sysctl{Name: "net/ipv6/conf/" + link + "/ndisc_notify", Value: "1", IfPresent: true})
+		f.Pod.Sysctls = append(f.Pod.Sysctls, state.Sysctl{
+			Name: "net/ipv6/conf/" + link + "/ndisc_notify", Value: "1", IfPresent: true,
+		})
 	}
 }
 

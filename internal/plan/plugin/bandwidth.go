@@ -89,19 +89,24 @@ func readLimit(conf model.PluginConf, at string, rate, burst *uint64) (limit, er
 	const octet = 8
 	switch {
 	case l.rate != 0 && l.burst == 0:
-		return l, model.Faultf(model.CodeInvalidConf, "say how many bits may pass at once", "plugin %s: %sRate %d without %sBurst",
+		return l, model.Faultf(model.CodeInvalidConf, "say how many bits may pass at once",
+			"plugin %s: %sRate %d without %sBurst",
 			conf.Type, at, l.rate, at)
 	case l.rate == 0 && l.burst != 0:
-		return l, model.Faultf(model.CodeInvalidConf, "say how many bits may pass in a second", "plugin %s: %sBurst %d without %sRate",
+		return l, model.Faultf(model.CodeInvalidConf, "say how many bits may pass in a second",
+			"plugin %s: %sBurst %d without %sRate",
 			conf.Type, at, l.burst, at)
 	case l.burst/octet >= math.MaxUint32:
-		return l, model.Faultf(model.CodeInvalidConf, "it is in bits; the kernel counts less than 4 GB", "plugin %s: %sBurst %d is 4 GB or more",
+		return l, model.Faultf(model.CodeInvalidConf, "it is in bits; the kernel counts less than 4 GB",
+			"plugin %s: %sBurst %d is 4 GB or more",
 			conf.Type, at, l.burst)
 	case l.rate != 0 && l.rate < octet:
-		return l, model.Faultf(model.CodeInvalidConf, "it is in bits a second", "plugin %s: %sRate %d is less than a byte a second",
+		return l, model.Faultf(model.CodeInvalidConf, "it is in bits a second",
+			"plugin %s: %sRate %d is less than a byte a second",
 			conf.Type, at, l.rate)
 	case l.burst != 0 && l.burst < octet:
-		return l, model.Faultf(model.CodeInvalidConf, "it is in bits", "plugin %s: %sBurst %d is less than a byte", conf.Type, at, l.burst)
+		return l, model.Faultf(model.CodeInvalidConf, "it is in bits", "plugin %s: %sBurst %d is less than a byte",
+			conf.Type, at, l.burst)
 	}
 	return l, nil
 }
@@ -167,8 +172,8 @@ func (l limit) bucket(link string) state.Qdisc {
 	}
 }
 
-// ifbName is the name of the ifb of one of the container's interfaces. It is in the container's own namespace, so that two
-// interfaces of one network each have their own.
+// ifbName is the name of the ifb of one of the container's interfaces. It is in the container's own namespace, so that
+// two interfaces of one network each have their own.
 func ifbName(r model.Request) string {
 	sum := sha256.Sum256([]byte(seed(r) + "/ifb"))
 	return "ifb" + hex.EncodeToString(sum[:6])
@@ -188,8 +193,9 @@ func (Bandwidth) Doubts(raw json.RawMessage) []model.Doubt {
 	}{{"ingressBurst", l.ingress}, {"egressBurst", l.egress}} {
 		if o.limit.burst != 0 && o.limit.burst < packet {
 			out = append(out, model.Doubt{
-				Field: o.key, Msg: fmt.Sprintf("%s %d is less than a packet of 1500 bytes: longer ones never pass", o.key, o.limit.burst),
-				Hint: fmt.Sprintf("make it %d bits or more", packet),
+				Field: o.key,
+				Msg:   fmt.Sprintf("%s %d is less than a packet of 1500 bytes: longer ones never pass", o.key, o.limit.burst),
+				Hint:  fmt.Sprintf("make it %d bits or more", packet),
 			})
 		}
 	}

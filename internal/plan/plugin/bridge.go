@@ -12,7 +12,8 @@ import (
 
 // Bridge joins containers of a node to one bridge device.
 type Bridge struct {
-	// SourceGuard guards every port whose addresses are known, unless the network says otherwise. The reference plugin guards none.
+	// SourceGuard guards every port whose addresses are known, unless the network says otherwise. The reference plugin
+	// guards none.
 	SourceGuard bool
 }
 

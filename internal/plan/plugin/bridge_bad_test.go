@@ -115,9 +115,15 @@ func TestBridgeStateRefused(t *testing.T) {
 		in   Input
 		want string
 	}{
-		{Input{Conf: confOf(vlan), IPAM: v4(), Answers: taken}, `7 plugin bridge: bridge "br0.5" has the address 10.9.0.1/24 and not the gateway's 10.1.0.1/24`},
 		{
-			Input{Conf: confOf(`{"type":"bridge","ipMasq":true,"ipMasqBackend":"iptables","ipam":{"type":"x"}}`), IPAM: v4(), Answers: one},
+			Input{Conf: confOf(vlan), IPAM: v4(), Answers: taken},
+			`7 plugin bridge: bridge "br0.5" has the address 10.9.0.1/24 and not the gateway's 10.1.0.1/24`,
+		},
+		{
+			Input{
+				Conf: confOf(`{"type":"bridge","ipMasq":true,"ipMasqBackend":"iptables","ipam":{"type":"x"}}`), IPAM: v4(),
+				Answers: one,
+			},
 			`7 plugin bridge: ipMasqBackend "iptables" needs the program iptables-restore, which this machine does not have`,
 		},
 	} {

@@ -62,7 +62,8 @@ func (c bridgeConf) gatewayAddrs(in Input, gateways []netip.Prefix) ([]state.Add
 				continue
 			}
 			if !c.ForceAddress {
-				return nil, model.Faultf(model.CodeInvalidConf, "set forceAddress to replace it, or give the network another bridge",
+				return nil, model.Faultf(model.CodeInvalidConf,
+					"set forceAddress to replace it, or give the network another bridge",
 					"plugin bridge: bridge %q has the address %s and not the gateway's %s", name, old.Prefix, gw)
 			}
 			if a := (state.Addr{Link: name, Prefix: old.Prefix, Absent: true, Shared: true}); !slices.Contains(gone, a) {

@@ -20,25 +20,49 @@ func bridgeGoldens() map[string]Input {
 	gateway := state.Link{Name: "br0.100", Kind: state.Veth, MAC: state.MAC{2, 9, 9, 9, 9, 9}, Up: state.On()}
 	boot := state.Answers{bootID(): {Found: true, Value: "b007"}}
 	return map[string]Input{
-		"bridge-vlan": {Conf: confOf(`{"type":"bridge","bridge":"br0","vlan":100,"isGateway":true,"ipMasq":true,"ipam":{"type":"x"}}`), IPAM: dual()},
+		"bridge-vlan": {
+			Conf: confOf(`{"type":"bridge","bridge":"br0","vlan":100,"isGateway":true,"ipMasq":true,"ipam":{"type":"x"}}`),
+			IPAM: dual(),
+		},
 		"bridge-vlan-foreign-gateway": {
-			Conf: confOf(`{"type":"bridge","bridge":"br0","vlan":100,"isGateway":true,"forceAddress":true,"ipam":{"type":"x"}}`), IPAM: v4(),
+			Conf: confOf(
+				`{"type":"bridge","bridge":"br0","vlan":100,"isGateway":true,"forceAddress":true,"ipam":{"type":"x"}}`,
+			),
+			IPAM:    v4(),
 			Answers: exists(state.Host, gateway, "10.9.0.1/24"),
 		},
-		"bridge-trunk": {Conf: confOf(`{"type":"bridge","bridge":"br0","vlanTrunk":[{"minID":1,"maxID":5},{"id":7},{"id":6,"minID":20,"maxID":21}]}`), Answers: boot},
+		"bridge-trunk": {
+			Conf: confOf(
+				`{"type":"bridge","bridge":"br0","vlanTrunk":[{"minID":1,"maxID":5},{"id":7},{"id":6,"minID":20,"maxID":21}]}`,
+			), Answers: boot,
+		},
 		"bridge-vlan-trunk": {
-			Conf:    confOf(`{"type":"bridge","bridge":"br0","vlan":4,"preserveDefaultVlan":true,"vlanTrunk":[{"minID":2,"maxID":4094}]}`),
+			Conf: confOf(
+				`{"type":"bridge","bridge":"br0","vlan":4,"preserveDefaultVlan":true,"vlanTrunk":[{"minID":2,"maxID":4094}]}`,
+			),
 			Answers: boot,
 		},
-		"bridge-spoof":        {Conf: confOf(`{"type":"bridge","bridge":"br0","macspoofchk":true,"portIsolation":true,"hairpinMode":true}`), Answers: boot},
-		"bridge-guard":        {Conf: confOf(`{"type":"bridge","bridge":"br0","guard":true,"ipam":{"type":"x"}}`), IPAM: dual(), Answers: boot},
+		"bridge-spoof": {
+			Conf:    confOf(`{"type":"bridge","bridge":"br0","macspoofchk":true,"portIsolation":true,"hairpinMode":true}`),
+			Answers: boot,
+		},
+		"bridge-guard": {
+			Conf: confOf(`{"type":"bridge","bridge":"br0","guard":true,"ipam":{"type":"x"}}`), IPAM: dual(), Answers: boot,
+		},
 		"bridge-guard-layer2": {Conf: confOf(`{"type":"bridge","bridge":"br0","guard":true}`), Answers: boot},
-		"bridge-dad":          {Conf: confOf(`{"type":"bridge","bridge":"br0","enabledad":true,"isGateway":true,"ipam":{"type":"x"}}`), IPAM: dual()},
-		"bridge-down":         {Conf: confOf(`{"type":"bridge","bridge":"br0","disableContainerInterface":true}`), Answers: boot},
+		"bridge-dad": {
+			Conf: confOf(`{"type":"bridge","bridge":"br0","enabledad":true,"isGateway":true,"ipam":{"type":"x"}}`), IPAM: dual(),
+		},
+		"bridge-down": {Conf: confOf(`{"type":"bridge","bridge":"br0","disableContainerInterface":true}`), Answers: boot},
 		"bridge-iptables": {
-			Conf: confOf(`{"type":"bridge","bridge":"br0","isGateway":true,"ipMasq":true,"ipMasqBackend":"iptables","ipam":{"type":"x"}}`),
+			Conf: confOf(
+				`{"type":"bridge","bridge":"br0","isGateway":true,"ipMasq":true,"ipMasqBackend":"iptables","ipam":{"type":"x"}}`,
+			),
 			IPAM: dual(), Answers: programs(nil),
 		},
-		"ptp-iptables": {Conf: confOf(`{"type":"ptp","ipMasq":true,"ipMasqBackend":"iptables","ipam":{"type":"x"}}`), IPAM: v4(), Answers: programs(nil)},
+		"ptp-iptables": {
+			Conf: confOf(`{"type":"ptp","ipMasq":true,"ipMasqBackend":"iptables","ipam":{"type":"x"}}`), IPAM: v4(),
+			Answers: programs(nil),
+		},
 	}
 }

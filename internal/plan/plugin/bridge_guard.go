@@ -12,15 +12,15 @@ import (
 // guardTable has who is at a bridge's port speak for itself alone: by its MAC and its addresses, in ARP and neighbour
 // advertisements as well; not as a router, not as a DHCP server, not tagged.
 //
-// Records of pods keep the table as it was when they were attached. One whose sets have become others has another name, so that an
-// upgrade leaves those pods' elements where they are: both tables look at their own ports alone.
+// Records of pods keep the table as it was when they were attached. One whose sets have become others has another name,
+// so that an upgrade leaves those pods' elements where they are: both tables look at their own ports alone.
 const guardTable = "weft_guard2"
 
 // earlierGuardTable is that of pods attached when the IPv6 addresses were a set of ranges.
 const earlierGuardTable = "weft_guard"
 
-// guards reports whether a port is guarded: where the configuration says so; where it says nothing, if its addresses are known and either
-// all are guarded or a virtual machine is there.
+// guards reports whether a port is guarded: where the configuration says so; where it says nothing, if its addresses
+// are known and either all are guarded or a virtual machine is there.
 func (c bridgeConf) guards(r model.Request, all bool) bool {
 	if c.Guard != nil {
 		return *c.Guard
@@ -49,8 +49,8 @@ func (c bridgeConf) watched(r model.Request, ends pair, a addressed, all bool) [
 	return out
 }
 
-// portGuard is the shared table with the elements of one port; without a name it is the table alone. Whoever is at a port of
-// which no addresses are known may have any.
+// portGuard is the shared table with the elements of one port; without a name it is the table alone. Whoever is at a
+// port of which no addresses are known may have any.
 func portGuard(k model.AttachmentKey, port string, mac state.MAC, a addressed, free bool) state.Table {
 	mark := elementMark(k)
 	ports, anybody := state.Set{Name: "ports", Key: "ifname"}, state.Set{Name: "free", Key: "ifname"}
@@ -74,13 +74,15 @@ func portGuard(k model.AttachmentKey, port string, mac state.MAC, a addressed, f
 			add(set, mac.String(), ip.Address.Addr().String())
 		}
 	}
-	return state.Table{Family: "bridge", Name: guardTable, Shared: true, Sets: []state.Set{ports, anybody, macs, own4, own6}, Chains: append(portErrors(), state.Chain{
-		Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: portGuardRules(),
-	})}
+	return state.Table{Family: "bridge", Name: guardTable, Shared: true,
+		Sets: []state.Set{ports, anybody, macs, own4, own6}, Chains: append(portErrors(), state.Chain{
+			Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: portGuardRules(),
+		})}
 }
 
-// portErrors let who is at a port report errors only about packets that were sent to it, as errorChains do on a routed link. Nothing is put
-// together yet on a bridge: only what shows its type is looked at, and what does not show which packet it is about is dropped.
+// portErrors let who is at a port report errors only about packets that were sent to it, as errorChains do on a routed
+// link. Nothing is put together yet on a bridge: only what shows its type is looked at, and what does not show which
+// packet it is about is dropped.
 func portErrors() []state.Chain {
 	about := func(name string, own ...string) state.Chain {
 		c := state.Chain{Name: name}
@@ -92,16 +94,18 @@ func portErrors() []state.Chain {
 	}
 	return []state.Chain{
 		about("errors4", "iifname . ether saddr . @th,192,32 @own4"),
-		about("errors6", "iifname . ether saddr . @th,256,128 @own6", "@th,256,128 & ffc0:: == fe80:: iifname . ether saddr @macs"),
+		about("errors6", "iifname . ether saddr . @th,256,128 @own6",
+			"@th,256,128 & ffc0:: == fe80:: iifname . ether saddr @macs"),
 		{Name: "icmp4", Rules: []state.NftRule{{Text: "icmp type 3-5 goto errors4"}, {Text: "icmp type 11-12 goto errors4"}}},
 	}
 }
 
-// portGuardRules ask what most packets are first: of TCP, and of UDP over IPv4, a guarded port's own packets pass with one lookup, whatever the
-// number of ports, and before it is asked whether the port is guarded. Any address of the link may be a port's own, by its MAC: they are no
-// elements, since a set of ranges is copied whole by each change. 134 and 137 are what routers say, 136 tells whose an address is; where a
-// fragment or an option stands before what is said on the link, the type of that cannot be seen. 135 from nobody doubts an address: whoever is
-// about to take it does without. 68 and 546 are what clients of DHCP listen to. What has a tag is no IP to "ether type".
+// portGuardRules ask what most packets are first: of TCP, and of UDP over IPv4, a guarded port's own packets pass with
+// one lookup, whatever the number of ports, and before it is asked whether the port is guarded. Any address of the link
+// may be a port's own, by its MAC: they are no elements, since a set of ranges is copied whole by each change. 134 and
+// 137 are what routers say, 136 tells whose an address is; where a fragment or an option stands before what is said on
+// the link, the type of that cannot be seen. 135 from nobody doubts an address: whoever is about to take it does
+// without. 68 and 546 are what clients of DHCP listen to. What has a tag is no IP to "ether type".
 func portGuardRules() []state.NftRule {
 	return []state.NftRule{
 		{Text: "ether type ip meta l4proto tcp iifname . ether saddr . ip saddr @own4 accept"},
@@ -142,8 +146,8 @@ func portGuardRules() []state.NftRule {
 	}
 }
 
-// guardedToo are the elements by which the guard knows a port that planners before this one have guarded by one more MAC: its interface
-// is made with that.
+// guardedToo are the elements by which the guard knows a port that planners before this one have guarded by one more
+// MAC: its interface is made with that.
 func (in Input) guardedToo(mac state.MAC) []state.Table {
 	for _, t := range in.Chain.Fragment.Host.Tables {
 		if t.Family != "bridge" || t.Name != guardTable || mac.IsZero() {

@@ -16,7 +16,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// guardStage is two nodes with a bridge each: an attacker, its victim and a neighbor on the first, another attacker on the second.
+// guardStage is two nodes with a bridge each: an attacker, its victim and a neighbor on the first, another attacker on
+// the second.
 type guardStage struct {
 	t                               *testing.T
 	n                               *node
@@ -28,9 +29,13 @@ type guardStage struct {
 func newGuardStage(t *testing.T, options string, agent bool) *guardStage {
 	t.Helper()
 	options = `"isDefaultGateway":true,` + options
-	n, m := newNode(t, bridged(options, ranges)), newNode(t, bridged(options, strings.NewReplacer("10.1.", "10.2.", "fd00:1:", "fd00:2:").Replace(ranges)))
+	n, m := newNode(t, bridged(options, ranges)), newNode(t,
+		bridged(options, strings.NewReplacer("10.1.", "10.2.", "fd00:1:", "fd00:2:").Replace(ranges)))
 	n.agent, m.agent = agent, agent
-	s := &guardStage{t: t, n: n, attacker: n.mustAdd("attacker"), victim: n.mustAdd("victim"), neighbor: n.mustAdd("neighbor"), far: m.mustAdd("far")}
+	s := &guardStage{
+		t: t, n: n, attacker: n.mustAdd("attacker"), victim: n.mustAdd("victim"), neighbor: n.mustAdd("neighbor"),
+		far: m.mustAdd("far"),
+	}
 	nettest.IP(t, n.ns, "link add up0 type veth peer name up0 netns "+m.ns.Path())
 	for i, ns := range []*netns.NS{n.ns, m.ns} {
 		_, _ = nettest.Try(ns, "sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0")
@@ -75,7 +80,9 @@ func (s *guardStage) forged() map[string]func() {
 		if a.Is6() {
 			to = s.victim.result.IPs[1].Address.Addr()
 		}
-		d := nettest.Datagram{SrcMAC: src, DstMAC: dst, Src: netip.AddrPortFrom(a, 4000), Dst: netip.AddrPortFrom(to, 4000), Text: name + " " + as}
+		d := nettest.Datagram{
+			SrcMAC: src, DstMAC: dst, Src: netip.AddrPortFrom(a, 4000), Dst: netip.AddrPortFrom(to, 4000), Text: name + " " + as,
+		}
 		out[d.Text] = func() { nettest.SendFrame(s.t, from.ns, "eth0", d.Frame()) }
 	}
 	bridge, neighbor := nettest.MAC(s.t, s.n.ns, "br0"), nettest.MAC(s.t, s.neighbor.ns, "eth0")
@@ -89,12 +96,13 @@ func (s *guardStage) forged() map[string]func() {
 		add("a stranger's", s.attacker, own, victim, []string{"198.51.100.9", "2001:db8::9"}[i])
 		add("the node's", s.attacker, own, victim, []string{"192.0.2.1", "fd00:f::1"}[i])
 	}
-	add("the gateway's from another node", s.far, nettest.MAC(s.t, s.far.ns, "eth0"), s.farGateway, s.victim.result.IPs[1].Gateway.String())
+	add("the gateway's from another node", s.far, nettest.MAC(s.t, s.far.ns, "eth0"), s.farGateway,
+		s.victim.result.IPs[1].Gateway.String())
 	return out
 }
 
-// TestSourceGuard: in an agent nobody on a bridge speaks in the name of others, unless the network trusts them; the drop-in is as the reference
-// plugin.
+// TestSourceGuard: in an agent nobody on a bridge speaks in the name of others, unless the network trusts them; the
+// drop-in is as the reference plugin.
 func TestSourceGuard(t *testing.T) {
 	for name, tc := range map[string]struct {
 		options        string
@@ -129,7 +137,8 @@ func (s *guardStage) poisons(wanted bool) bool {
 	frame := append(append(append([]byte{}, victim...), own...), head...)
 	frame = append(append(append(append(frame, own...), ip...), victim...), to...)
 	taken := func() bool {
-		return strings.Contains(nettest.IP(s.t, s.victim.ns, "neigh show "+s.neighbor.result.IPs[0].Address.Addr().String()), own.String())
+		return strings.Contains(nettest.IP(s.t, s.victim.ns, "neigh show "+s.neighbor.result.IPs[0].Address.Addr().String()),
+			own.String())
 	}
 	limit := 500 * time.Millisecond
 	if wanted {
@@ -141,7 +150,8 @@ func (s *guardStage) poisons(wanted bool) bool {
 	return taken()
 }
 
-// TestGuardedLife: what a pod may do on its wire it still does: its own addresses with duplicate address detection, and a tuned MAC is another test's.
+// TestGuardedLife: what a pod may do on its wire it still does: its own addresses with duplicate address detection, and
+// a tuned MAC is another test's.
 func TestGuardedLife(t *testing.T) {
 	n := newNode(t, bridged(`"isGateway":true,"enabledad":true,`, ranges))
 	n.agent = true
@@ -151,7 +161,8 @@ func TestGuardedLife(t *testing.T) {
 	nettest.IP(t, a.ns, "addr flush dev eth0 scope global")
 	nettest.IP(t, a.ns, "addr add "+a.result.IPs[0].Address.String()+" dev eth0")
 	nettest.IP(t, a.ns, "addr add "+six.String()+" dev eth0")
-	for end := time.Now().Add(15 * time.Second); strings.Contains(nettest.IP(t, a.ns, "addr show dev eth0"), "tentative"); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(15 * time.Second); strings.Contains(nettest.IP(t, a.ns, "addr show dev eth0"),
+		"tentative"); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("duplicate address detection does not end")
 		}

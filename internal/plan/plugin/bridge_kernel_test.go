@@ -42,7 +42,8 @@ func TestVlansKeepApart(t *testing.T) {
 	needVlans(t)
 	n := newNode(t, bridged(`"vlan":100,"isDefaultGateway":true,`, ranges))
 	a, b := n.mustAdd("a"), n.mustAdd("b")
-	n.conf = strings.NewReplacer(`"vlan":100`, `"vlan":200`, "10.1.0.0", "10.2.0.0", "fd00:1::", "fd00:2::", `"net"`, `"other"`).Replace(n.conf)
+	n.conf = strings.NewReplacer(`"vlan":100`, `"vlan":200`, "10.1.0.0", "10.2.0.0", "fd00:1::", "fd00:2::", `"net"`,
+		`"other"`).Replace(n.conf)
 	c := n.mustAdd("c")
 	for i := range 2 {
 		ping(t, a.ns, b.result.IPs[i].Address.Addr())
@@ -60,7 +61,8 @@ func TestVlansKeepApart(t *testing.T) {
 
 	nettest.Run(t, n.ns, "sysctl", "-qw", "net.ipv4.ip_forward=1")
 	nettest.Run(t, n.ns, "bridge", "vlan", "add", "dev", a.result.Interfaces[1].Name, "vid", "300")
-	if d, err := a.spaces.Diff(t.Context(), a.fragment); err != nil || len(d) != 1 || !strings.Contains(d[0].Have, "vlans 100 pvid untagged, 300") {
+	if d, err := a.spaces.Diff(t.Context(), a.fragment); err != nil || len(d) != 1 ||
+		!strings.Contains(d[0].Have, "vlans 100 pvid untagged, 300") {
 		t.Errorf("a VLAN more: %v %v", d, err)
 	}
 	if err := a.spaces.Apply(t.Context(), a.fragment); err != nil {
@@ -83,7 +85,8 @@ func vlanGatewaysGo(t *testing.T, n *node, pods ...pod) {
 			t.Fatal(err)
 		}
 		links := nettest.Run(t, n.ns, "ip", "-br", "link")
-		if one, other := strings.Contains(links, "br0.100"), strings.Contains(links, "br0.200"); one != (i < 1) || other != (i < 2) {
+		if one, other := strings.Contains(links, "br0.100"), strings.Contains(links, "br0.200"); one != (i < 1) ||
+			other != (i < 2) {
 			t.Errorf("after %d are gone:\n%s", i+1, links)
 		}
 	}
@@ -129,7 +132,9 @@ func TestWithoutVlans(t *testing.T) {
 
 // TestSpoofCheck: what has another hardware address than the container's is dropped.
 func TestSpoofCheck(t *testing.T) {
-	for name, options := range map[string]string{"with": `"macspoofchk":true,"isGateway":true,`, "without": `"isGateway":true,`} {
+	for name, options := range map[string]string{
+		"with": `"macspoofchk":true,"isGateway":true,`, "without": `"isGateway":true,`,
+	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, bridged(options, ranges))
 			a, b := n.mustAdd("a"), n.mustAdd("b")

@@ -40,8 +40,8 @@ func (c bridgeConf) podAddrs(f *state.Fragment, ends pair, a addressed) {
 	}
 }
 
-// detect has the kernel look whether somebody else on the wire has one of the container's IPv6 addresses, and waits for the
-// answer.
+// detect has the kernel look whether somebody else on the wire has one of the container's IPv6 addresses, and waits for
+// the answer.
 func detect(f *state.Fragment, link string, a addressed) {
 	for i := range f.Pod.Addrs {
 		f.Pod.Addrs[i].NoDAD = false
@@ -50,7 +50,9 @@ func detect(f *state.Fragment, link string, a addressed) {
 		return
 	}
 	for _, name := range []string{"enhanced_dad", "accept_dad"} {
-		f.Pod.Sysctls = append(f.Pod.Sysctls, state.Sysctl{Name: "net/ipv6/conf/" + link + "/" + name, Value: "1", IfPresent: true})
+		f.Pod.Sysctls = append(f.Pod.Sysctls, state.Sysctl{
+			Name: "net/ipv6/conf/" + link + "/" + name, Value: "1", IfPresent: true,
+		})
 	}
 	if a.v6 {
 		f.Effects = append(f.Effects, state.Effect{Kind: state.WaitDAD, Space: state.Pod, Link: link})

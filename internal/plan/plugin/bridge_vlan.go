@@ -73,8 +73,8 @@ func (c bridgeConf) gatewayLink() string {
 	return c.Name
 }
 
-// portVlans are the VLANs of the container's port: its own one, whose frames have no tag in the container, and with tags those
-// of the trunk. A trunk without an own one has VLAN 1 for it.
+// portVlans are the VLANs of the container's port: its own one, whose frames have no tag in the container, and with
+// tags those of the trunk. A trunk without an own one has VLAN 1 for it.
 func (c bridgeConf) portVlans() *state.PortVlans {
 	if !c.filtering() {
 		return nil
@@ -90,7 +90,9 @@ func (c bridgeConf) portVlans() *state.PortVlans {
 			out.Ranges[n-1].Last++
 			continue
 		}
-		out.Ranges = append(out.Ranges, state.VlanRange{First: uint16(id), Last: uint16(id), PVID: id == own, Untagged: id == own})
+		out.Ranges = append(out.Ranges, state.VlanRange{
+			First: uint16(id), Last: uint16(id), PVID: id == own, Untagged: id == own,
+		})
 	}
 	return out
 }
@@ -123,8 +125,9 @@ func (c bridgeConf) vlanDevice(in Input, gateways []netip.Prefix) []state.Link {
 	portMAC[0] = 0xfe // see hostMAC
 	return []state.Link{
 		{
-			Name: port, Kind: state.Veth, MAC: portMAC, MTU: c.MTU, Up: state.On(), Master: c.Name, Alias: SharedMark, Shared: true,
-			Peer: &state.Peer{Space: state.Host, Name: name},
+			Name: port, Kind: state.Veth, MAC: portMAC, MTU: c.MTU, Up: state.On(), Master: c.Name, Alias: SharedMark,
+			Shared: true,
+			Peer:   &state.Peer{Space: state.Host, Name: name},
 			Vlans: &state.PortVlans{
 				Ranges: []state.VlanRange{{First: uint16(c.Vlan), Last: uint16(c.Vlan), PVID: true, Untagged: true}},
 				Others: c.PreserveDefaultVlan,

@@ -14,8 +14,9 @@ import (
 // CalicoType is the type of the routed design.
 const CalicoType = "calico"
 
-// Calico joins a pod to the node by a routed pair: single addresses, no subnet, no bridge, the same gateway for all. The pod
-// knows its gateway's hardware address from the start, and the node the pod's, so nothing is ever asked on this wire.
+// Calico joins a pod to the node by a routed pair: single addresses, no subnet, no bridge, the same gateway for all.
+// The pod knows its gateway's hardware address from the start, and the node the pod's, so nothing is ever asked on this
+// wire.
 type Calico struct{}
 
 // Type is "calico".
@@ -55,8 +56,8 @@ func hostEnd(r model.Request) state.Query {
 	return state.Query{Space: state.Host, Link: CalicoHostName(r)}
 }
 
-// checkHostEnd refuses to take the name from another container: it bears the pod's name, so that is an earlier sandbox of
-// the same pod, and its DEL is still to come. What bears no mark of weft's is Calico's, which takes it away as well.
+// checkHostEnd refuses to take the name from another container: it bears the pod's name, so that is an earlier sandbox
+// of the same pod, and its DEL is still to come. What bears no mark of weft's is Calico's, which takes it away as well.
 func checkHostEnd(in Input) error {
 	have := in.Answers[hostEnd(in.Request)]
 	if !have.Found || !isMark(have.Link.Alias) {
@@ -168,8 +169,8 @@ func calicoSettings(f *state.Fragment, host string, a addressed, c calicoConf) {
 // routedGateway4 is the gateway of every routed pod; nobody has the address.
 func routedGateway4() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 1, 1}) }
 
-// calicoGateways tells the pod where its gateways are: the address that nobody has, and the link-local one of the node's
-// end. The way to the former is the first interface's; the others know that it is on their link.
+// calicoGateways tells the pod where its gateways are: the address that nobody has, and the link-local one of the
+// node's end. The way to the former is the first interface's; the others know that it is on their link.
 func calicoGateways(f *state.Fragment, ends pair, a addressed, further bool) {
 	pod, mac := ends.pod.Name, ends.host.MAC
 	if a.v4 {
@@ -191,8 +192,8 @@ func calicoAddress(f *state.Fragment, ends pair, addr netip.Addr) {
 	f.Host.Neighs = append(f.Host.Neighs, state.Neigh{Link: ends.host.Name, IP: addr, MAC: ends.pod.MAC})
 }
 
-// calicoRoutes lead out of the pod: to everywhere, unless IPAM says whereto. All go to the one gateway, whatever IPAM says
-// of theirs.
+// calicoRoutes lead out of the pod: to everywhere, unless IPAM says whereto. All go to the one gateway, whatever IPAM
+// says of theirs.
 func calicoRoutes(f *state.Fragment, ends pair, a addressed, c calicoConf) {
 	gw4, gw6 := routedGateway4(), linkLocal(ends.pod.Name, ends.host.MAC).Prefix.Addr()
 	add := func(dst netip.Prefix) {

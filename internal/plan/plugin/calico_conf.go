@@ -15,8 +15,8 @@ import (
 // CalicoMTUFile is where Calico's daemon tells the MTU of pods.
 const CalicoMTUFile = "/var/lib/calico/mtu"
 
-// calicoConf is what of the configuration says something about the pod's interface. The rest (where Calico's data are, what
-// it logs and where) is for Calico's own programs: the keys are known and nothing is made of them.
+// calicoConf is what of the configuration says something about the pod's interface. The rest (where Calico's data are,
+// what it logs and where) is for Calico's own programs: the keys are known and nothing is made of them.
 type calicoConf struct {
 	MTU            int  `json:"mtu"`
 	RequireMTUFile bool `json:"require_mtu_file"`
@@ -43,12 +43,18 @@ type calicoConf struct {
 // calicoKeys are the keys of Calico's plugin beside those that all have.
 func calicoKeys() []string {
 	return []string{
-		"mtu", "require_mtu_file", "num_queues", "policy.*", "kubernetes.*", "feature_control.ip_addrs_no_ipam", "feature_control.floating_ips", "feature_control.source_prefixes",
-		"container_settings.allow_ip_forwarding", "include_default_routes", "readiness_gates[]", "host_tap.owner", "policy_setup_timeout_seconds",
-		"endpoint_status_dir", "mode", "nodename", "nodename_file", "nodename_file_optional", "hostname", "ipam_lock_file", "datastore_type",
-		"calico_api_group", "qps", "burst", "etcd_endpoints", "etcd_discovery_srv", "etcd_scheme", "etcd_key_file", "etcd_cert_file",
-		"etcd_ca_cert_file", "etcd_authority", "log_level", "log_file_path", "log_file_max_size", "log_file_max_age", "log_file_max_count",
-		"dataplane_options.*", "vxlan_mac_prefix", "vxlan_vni", "windows_pod_deletion_timestamp_timeout", "windows_use_single_network",
+		"mtu", "require_mtu_file", "num_queues", "policy.*", "kubernetes.*", "feature_control.ip_addrs_no_ipam",
+		"feature_control.floating_ips", "feature_control.source_prefixes",
+		"container_settings.allow_ip_forwarding", "include_default_routes", "readiness_gates[]", "host_tap.owner",
+		"policy_setup_timeout_seconds",
+		"endpoint_status_dir", "mode", "nodename", "nodename_file", "nodename_file_optional", "hostname", "ipam_lock_file",
+		"datastore_type",
+		"calico_api_group", "qps", "burst", "etcd_endpoints", "etcd_discovery_srv", "etcd_scheme", "etcd_key_file",
+		"etcd_cert_file",
+		"etcd_ca_cert_file", "etcd_authority", "log_level", "log_file_path", "log_file_max_size", "log_file_max_age",
+		"log_file_max_count",
+		"dataplane_options.*", "vxlan_mac_prefix", "vxlan_vni", "windows_pod_deletion_timestamp_timeout",
+		"windows_use_single_network",
 		"windows_disable_default_deny_all_policy", "windows_loopback_DSR",
 	}
 }
@@ -105,12 +111,14 @@ func (Calico) Doubts(raw json.RawMessage) []model.Doubt {
 	var out []model.Doubt
 	if c.Policy.Type == "" {
 		out = append(out, model.Doubt{
-			Field: "policy.type", Msg: "policy.type is not k8s: annotations of pods and namespaces are not read", Hint: `"policy": {"type": "k8s"}`,
+			Field: "policy.type", Msg: "policy.type is not k8s: annotations of pods and namespaces are not read",
+			Hint: `"policy": {"type": "k8s"}`,
 		})
 	}
 	if c.PolicyTimeout > 0 {
 		out = append(out, model.Doubt{
-			Field: "policy_setup_timeout_seconds", Msg: "policy_setup_timeout_seconds has no effect: policy stands before a pod is attached", Hint: "leave it out",
+			Field: "policy_setup_timeout_seconds",
+			Msg:   "policy_setup_timeout_seconds has no effect: policy stands before a pod is attached", Hint: "leave it out",
 		})
 	}
 	return out
@@ -130,8 +138,8 @@ func (c calicoConf) mtuFile() []state.Query {
 	return []state.Query{{Space: state.Host, File: CalicoMTUFile}}
 }
 
-// mtu is the configuration's, else the file's as far as that fits through the node's tunnels, else the node's; 0 leaves it to the
-// kernel.
+// mtu is the configuration's, else the file's as far as that fits through the node's tunnels, else the node's; 0 leaves
+// it to the kernel.
 func (c calicoConf) mtu(in Input) (int, error) {
 	if c.MTU != 0 {
 		return c.MTU, nil
@@ -139,16 +147,19 @@ func (c calicoConf) mtu(in Input) (int, error) {
 	file := in.Answers[c.mtuFile()[0]]
 	if !file.Found {
 		if c.RequireMTUFile {
-			return 0, model.Faultf(model.CodeTryAgain, "Calico's daemon writes it: is it running? Or set mtu", "plugin calico: %s is not there yet", CalicoMTUFile)
+			return 0, model.Faultf(model.CodeTryAgain, "Calico's daemon writes it: is it running? Or set mtu",
+				"plugin calico: %s is not there yet", CalicoMTUFile)
 		}
 		return in.MTU, nil
 	}
 	text := strings.TrimSpace(file.Value)
 	mtu, err := strconv.Atoi(text)
 	if err != nil {
-		return 0, model.Faultf(model.CodeInvalidConf, "it holds one number", "plugin calico: %s: %.20q is no MTU", CalicoMTUFile, text)
+		return 0, model.Faultf(model.CodeInvalidConf, "it holds one number", "plugin calico: %s: %.20q is no MTU",
+			CalicoMTUFile, text)
 	}
-	if in.MTU != 0 && in.MTU < mtu { // a file that another vendor's daemon has left behind says what fitted through its own
+	if in.MTU != 0 && in.MTU < mtu {
+		// a file that another vendor's daemon has left behind says what fitted through its own
 		mtu = in.MTU
 	}
 	return mtu, checkMTU(in.Conf, mtu)

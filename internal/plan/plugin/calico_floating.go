@@ -12,9 +12,9 @@ import (
 // FloatingTable names the table that leads other addresses to pods.
 const FloatingTable = "weft_floating"
 
-// floating leads addresses to the pod's own of the same family, one to one. Whoever on this node or beyond sends to such
-// an address reaches the pod; a pod that calls itself by it hears from it. That packets for the address come to this node is
-// the network's business. One address leads to one pod.
+// floating leads addresses to the pod's own of the same family, one to one. Whoever on this node or beyond sends to
+// such an address reaches the pod; a pod that calls itself by it hears from it. That packets for the address come to
+// this node is the network's business. One address leads to one pod.
 func floating(f *state.Fragment, in Input, a addressed, addrs []netip.Addr) error {
 	if len(addrs) == 0 || a.late && !a.known() {
 		return nil
@@ -36,7 +36,9 @@ func floating(f *state.Fragment, in Input, a addressed, addrs []netip.Addr) erro
 		if own.Is6() {
 			to, back = 2, 3
 		}
-		t.Sets[to].Elements = append(t.Sets[to].Elements, state.Element{Key: []string{ext.String()}, Val: []string{own.String()}, Comment: mark})
+		t.Sets[to].Elements = append(t.Sets[to].Elements, state.Element{
+			Key: []string{ext.String()}, Val: []string{own.String()}, Comment: mark,
+		})
 		if !called[own] {
 			called[own] = true
 			t.Sets[back].Elements = append(t.Sets[back].Elements, state.Element{

@@ -103,7 +103,8 @@ func (f filling) subnet(key string, fields map[string]json.RawMessage) error {
 	}
 	i := slices.IndexFunc(f.prefixes, func(p netip.Prefix) bool { return is(p.Addr()) })
 	if i < 0 {
-		return model.Faultf(model.CodeTryAgain, "give the Node object podCIDRs (kube-controller-manager --allocate-node-cidrs)",
+		return model.Faultf(
+			model.CodeTryAgain, "give the Node object podCIDRs (kube-controller-manager --allocate-node-cidrs)",
 			"plugin calico: %s %q: this node has no %s prefix", key, word, family)
 	}
 	fields["subnet"] = json.RawMessage(`"` + f.prefixes[i].Masked().String() + `"`)

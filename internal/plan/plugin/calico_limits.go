@@ -21,10 +21,12 @@ const (
 	connsIn    = "conns_in"
 )
 
-// DSCP is the code point that the request's pod asks for, of what it sends out of the cluster; the mesh knows what that is.
+// DSCP is the code point that the request's pod asks for, of what it sends out of the cluster; the mesh knows what that
+// is.
 func (Calico) DSCP(in Input) (uint8, bool) {
 	r := in.Request
-	if r.Origin == nil || !slices.ContainsFunc(r.Origin.Annotations, func(kv [2]string) bool { return kv[0] == calicoQoS+"dscp" }) {
+	if r.Origin == nil ||
+		!slices.ContainsFunc(r.Origin.Annotations, func(kv [2]string) bool { return kv[0] == calicoQoS+"dscp" }) {
 		return 0, false
 	}
 	c, err := decoded(in, readCalico)
@@ -38,8 +40,8 @@ func (Calico) DSCP(in Input) (uint8, bool) {
 	return *w.qos.dscp, true
 }
 
-// limits adds what annotations limit of a pod's traffic. Bandwidth is shaped where packets leave a queue, as plugin bandwidth
-// does it; the rest are elements that keep count.
+// limits adds what annotations limit of a pod's traffic. Bandwidth is shaped where packets leave a queue, as plugin
+// bandwidth does it; the rest are elements that keep count.
 func (q qos) limits(f *state.Fragment, in Input, ends pair) {
 	mtu := uint64(max(ends.pod.MTU, 1500))
 	if q.egress.rate != 0 {
@@ -76,7 +78,9 @@ func (q qos) table(link, mark string) (state.Table, bool) {
 		packets, conns string
 	}{{q.egress, packetsOut, connsOut}, {q.ingress, packetsIn, connsIn}} {
 		if n := way.flow.packets; n != 0 {
-			add(way.packets, state.Element{Keeps: fmt.Sprintf("limit rate over %d/second burst %d packets", n, way.flow.packetBurst)})
+			add(way.packets, state.Element{
+				Keeps: fmt.Sprintf("limit rate over %d/second burst %d packets", n, way.flow.packetBurst),
+			})
 		}
 		if n := way.flow.conns; n != 0 {
 			add(way.conns, state.Element{Keeps: fmt.Sprintf("ct count over %d", n)})
@@ -85,11 +89,12 @@ func (q qos) table(link, mark string) (state.Table, bool) {
 	return t, any
 }
 
-// qosTable is the table without elements. What is over a limit is dropped; a connection that is, at its first packet, and one of
-// TCP is told so: who waits for an answer tries again and again.
+// qosTable is the table without elements. What is over a limit is dropped; a connection that is, at its first packet,
+// and one of TCP is told so: who waits for an answer tries again and again.
 //
-// Where a packet leaves is known only when it is routed, and where nothing can be refused any more it is too late: so what
-// a pod is sent by others is looked at on its way through, and what the node itself sends behind the translation of its address.
+// Where a packet leaves is known only when it is routed, and where nothing can be refused any more it is too late: so
+// what a pod is sent by others is looked at on its way through, and what the node itself sends behind the translation
+// of its address.
 func qosTable() state.Table {
 	t := state.Table{Family: "inet", Name: QoSTable, Shared: true}
 	for _, name := range []string{packetsOut, packetsIn, connsOut, connsIn} {
@@ -99,14 +104,26 @@ func qosTable() state.Table {
 	t.Chains = []state.Chain{
 		{Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: mangle, Policy: "accept", Rules: texts(
 			slices.Concat([]string{"iifname @" + packetsOut + " drop"}, refuse("iifname @"+connsOut))...)},
-		{Name: "forward", Type: "filter", Hook: "forward", Priority: mangle, Policy: "accept", Rules: texts(refuse("oifname @" + connsIn)...)},
-		{Name: "output", Type: "filter", Hook: "output", Priority: translated, Policy: "accept", Rules: texts(refuse("oifname @" + connsIn)...)},
-		{Name: "postrouting", Type: "filter", Hook: "postrouting", Priority: mangle, Policy: "accept", Rules: texts("oifname @" + packetsIn + " drop")},
+		{
+			Name: "forward", Type: "filter", Hook: "forward", Priority: mangle, Policy: "accept",
+			Rules: texts(refuse("oifname @" + connsIn)...),
+		},
+		{
+			Name: "output", Type: "filter", Hook: "output", Priority: translated, Policy: "accept",
+			Rules: texts(refuse("oifname @" + connsIn)...),
+		},
+		{
+			Name: "postrouting", Type: "filter", Hook: "postrouting", Priority: mangle, Policy: "accept",
+			Rules: texts("oifname @" + packetsIn + " drop"),
+		},
 	}
 	return passing([]state.Table{t})[0]
 }
 
 // refuse are the rules that refuse a new connection of a link. A packet comes to one of them only: each look counts.
 func refuse(link string) []string {
-	return []string{"meta l4proto tcp ct state new " + link + " reject with tcp reset", "meta l4proto != tcp ct state new " + link + " drop"}
+	return []string{
+		"meta l4proto tcp ct state new " + link + " reject with tcp reset",
+		"meta l4proto != tcp ct state new " + link + " drop",
+	}
 }

@@ -41,6 +41,6 @@ func podOf(r model.Request) (model.PodRef, bool) {
 	return model.PodRef{Namespace: namespace, Name: name, UID: uid}, namespace != "" && name != ""
 }
 
-// routedMAC is the hardware address of the node's end of every routed pod's interface, the same on all nodes: a pod that
-// moves to another one finds its gateway where it was.
+// routedMAC is the hardware address of the node's end of every routed pod's interface, the same on all nodes: a pod
+// that moves to another one finds its gateway where it was.
 func routedMAC() state.MAC { return state.MAC{0xee, 0xee, 0xee, 0xee, 0xee, 0xee} }

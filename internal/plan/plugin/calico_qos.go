@@ -14,8 +14,8 @@ type qos struct {
 	dscp            *uint8
 }
 
-// flow are the limits of one direction, as the pod sees it; 0 is none. Rates are in bits a second, bursts in bits, minburst
-// in bytes.
+// flow are the limits of one direction, as the pod sees it; 0 is none. Rates are in bits a second, bursts in bits,
+// minburst in bytes.
 type flow struct {
 	rate, burst, peak, minburst uint64
 	packets, packetBurst        uint64 // a second, and at once
@@ -52,9 +52,11 @@ func (a *annotated) flow(way string) flow {
 	rates, bursts := span{kilo, peta}, span{kilo, math.MaxUint32 * 8}
 	f := flow{
 		rate: a.quantity(kubeRate+way+"-bandwidth", rates), burst: a.quantity(key+"Burst", bursts),
-		peak: a.quantity(key+"Peakrate", span{1.01 * kilo, 1.01 * peta}), minburst: a.quantity(key+"Minburst", span{kilo, 100 * mega}),
-		packets: a.quantity(key+"PacketRate", span{1, 10 * kilo}), packetBurst: a.quantity(key+"PacketBurst", span{1, 10 * kilo}),
-		conns: a.quantity(key+"MaxConnections", span{1, math.MaxUint32}),
+		peak:        a.quantity(key+"Peakrate", span{1.01 * kilo, 1.01 * peta}),
+		minburst:    a.quantity(key+"Minburst", span{kilo, 100 * mega}),
+		packets:     a.quantity(key+"PacketRate", span{1, 10 * kilo}),
+		packetBurst: a.quantity(key+"PacketBurst", span{1, 10 * kilo}),
+		conns:       a.quantity(key+"MaxConnections", span{1, math.MaxUint32}),
 	}
 	if own := a.quantity(key+"Bandwidth", rates); own != 0 {
 		f.rate = own
@@ -65,7 +67,8 @@ func (a *annotated) flow(way string) flow {
 	case f.rate == 0 && f.peak != 0:
 		a.fail(key+"Peakrate", "say "+key+"Bandwidth", "there is no bandwidth beside it")
 	case f.peak != 0 && f.peak <= f.rate:
-		a.fail(key+"Peakrate", "a peak is above what holds on average", "%d is not more than the bandwidth %d", f.peak, f.rate)
+		a.fail(key+"Peakrate", "a peak is above what holds on average", "%d is not more than the bandwidth %d",
+			f.peak, f.rate)
 	case f.peak == 0 && f.minburst != 0:
 		a.fail(key+"Minburst", "say "+key+"Peakrate", "there is no peak rate beside it")
 	case f.packets == 0 && f.packetBurst != 0:
@@ -103,7 +106,8 @@ func plain(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 // parseQuantity reads a decimal number with an exponent or one of Kubernetes' suffixes.
 func parseQuantity(text string) (float64, bool) {
 	digits := strings.TrimRight(text, "numkKMGTPEi")
-	if exponent := strings.TrimLeft(text, "+-.0123456789"); exponent != text && len(exponent) > 1 && exponent[0]|0x20 == 'e' && exponent[1] != 'i' {
+	if exponent := strings.TrimLeft(text, "+-.0123456789"); exponent != text && len(exponent) > 1 &&
+		exponent[0]|0x20 == 'e' && exponent[1] != 'i' {
 		digits = text
 	}
 	factor := 0.0
@@ -165,7 +169,8 @@ func dscpOf(text string) (uint8, bool) {
 	if rest, ok := strings.CutPrefix(name, "CS"); ok && len(rest) == 1 && rest >= "0" && rest <= "7" {
 		return (rest[0] - '0') * 8, true
 	}
-	if rest, ok := strings.CutPrefix(name, "AF"); ok && len(rest) == 2 && rest[0] >= '1' && rest[0] <= '4' && rest[1] >= '1' && rest[1] <= '3' {
+	if rest, ok := strings.CutPrefix(name, "AF"); ok && len(rest) == 2 && rest[0] >= '1' && rest[0] <= '4' &&
+		rest[1] >= '1' && rest[1] <= '3' {
 		return (rest[0]-'0')*8 + (rest[1]-'0')*2, true
 	}
 	return 0, false

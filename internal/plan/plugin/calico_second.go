@@ -11,8 +11,8 @@ import (
 // further tells whether the interface is none of a pod's first network: then the pod has default routes already.
 func (in Input) further() bool { return in.Request.Origin != nil && !in.Request.Origin.Primary }
 
-// furtherRoutes are those of a pod's further routed interface: what comes from its addresses leaves over it, by a table of its
-// own, since nothing else may leave over another one. Beside that only what IPAM names goes there.
+// furtherRoutes are those of a pod's further routed interface: what comes from its addresses leaves over it, by a table
+// of its own, since nothing else may leave over another one. Beside that only what IPAM names goes there.
 func furtherRoutes(f *state.Fragment, in Input, ends pair, a addressed) {
 	const firstTable = 100 // as plugin sbr has it
 	table, p := in.freeTable(firstTable), in.priorities()
@@ -31,7 +31,9 @@ func furtherRoutes(f *state.Fragment, in Input, ends pair, a addressed) {
 	}
 	for _, ip := range a.ips {
 		from := full(ip.Address.Addr())
-		f.Pod.Rules = append(f.Pod.Rules, state.Rule{Priority: p.next(from), From: from, Table: table, IPv6: from.Addr().Is6()})
+		f.Pod.Rules = append(f.Pod.Rules, state.Rule{
+			Priority: p.next(from), From: from, Table: table, IPv6: from.Addr().Is6(),
+		})
 	}
 	for dst := range a.destinations() {
 		if dst.Bits() > 0 {

@@ -25,10 +25,10 @@ type source struct {
 	more []netip.Prefix
 }
 
-// tables are the shared tables with the elements of one link; without a name they are the tables alone. What comes in over
-// a routed link with another hardware address or another source address than the pod's is dropped, whoever it is for, and
-// so is what is for the node's own loopback addresses, which the link would let through, and what a router says. A pod
-// costs elements only.
+// tables are the shared tables with the elements of one link; without a name they are the tables alone. What comes in
+// over a routed link with another hardware address or another source address than the pod's is dropped, whoever it is
+// for, and so is what is for the node's own loopback addresses, which the link would let through, and what a router
+// says. A pod costs elements only.
 //
 // Who a neighbour is, no pod can change: the entries on both ends are permanent.
 func (s source) tables(k model.AttachmentKey) []state.Table {
@@ -39,14 +39,17 @@ func (s source) tables(k model.AttachmentKey) []state.Table {
 		}
 	}
 	links, links4 := state.Set{Name: "links", Key: "ifname"}, state.Set{Name: "links", Key: "ifname"}
-	own4, own6 := state.Set{Name: "own4", Key: "ifname . ether_addr . ipv4_addr"}, state.Set{Name: "own6", Key: "ifname . ether_addr . ipv6_addr"}
+	own4, own6 := state.Set{Name: "own4", Key: "ifname . ether_addr . ipv4_addr"},
+		state.Set{Name: "own6", Key: "ifname . ether_addr . ipv6_addr"}
 	own, more := state.Set{Name: "own4", Key: own4.Key}, state.Set{Name: "more4", Key: own4.Key, Interval: true}
-	// Without an address a pod asks whether it may have one, looks for routers, and says which groups it listens to: nothing else.
+	// Without an address a pod asks whether it may have one, looks for routers, and says which groups it listens to:
+	// nothing else.
 	unaddressed := state.Set{Name: "unaddressed", Key: "ifname . ether_addr"}
 	if s.six {
 		add(&unaddressed, s.mac.String())
 	}
-	more4, more6 := state.Set{Name: "more4", Key: own4.Key, Interval: true}, state.Set{Name: "more6", Key: own6.Key, Interval: true}
+	more4, more6 := state.Set{Name: "more4", Key: own4.Key, Interval: true},
+		state.Set{Name: "more6", Key: own6.Key, Interval: true}
 	add(&links)
 	add(&links4)
 	for _, a := range s.addrs {
@@ -66,9 +69,10 @@ func (s source) tables(k model.AttachmentKey) []state.Table {
 		}
 	}
 	return passing([]state.Table{
-		{Family: "inet", Name: SourceTable, Shared: true, Sets: []state.Set{links, own4, own6, unaddressed, more4, more6}, Chains: append(errorChains(), state.Chain{
-			Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: sourceRules(),
-		})},
+		{Family: "inet", Name: SourceTable, Shared: true, Sets: []state.Set{links, own4, own6, unaddressed, more4, more6},
+			Chains: append(errorChains(), state.Chain{
+				Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: sourceRules(),
+			})},
 		{Family: "arp", Name: SourceTable, Shared: true, Sets: []state.Set{links4, own, more}, Chains: []state.Chain{{
 			Name: "input", Type: "filter", Hook: "input", Policy: "accept",
 			Rules: []state.NftRule{
@@ -81,8 +85,8 @@ func (s source) tables(k model.AttachmentKey) []state.Table {
 	})
 }
 
-// passing has the elements of shared tables belong to whoever applied them last: a pod's next sandbox has a link of the same
-// name, and what is undone late of the one before must not be its.
+// passing has the elements of shared tables belong to whoever applied them last: a pod's next sandbox has a link of the
+// same name, and what is undone late of the one before must not be its.
 func passing(tables []state.Table) []state.Table {
 	for _, t := range tables {
 		for i := range t.Sets {
@@ -92,8 +96,8 @@ func passing(tables []state.Table) []state.Table {
 	return tables
 }
 
-// sourceRules ask the exact sets first: hardly anybody is in the others. 134 and 137 are what routers say: advertisements and
-// redirects.
+// sourceRules ask the exact sets first: hardly anybody is in the others. 134 and 137 are what routers say:
+// advertisements and redirects.
 func sourceRules() []state.NftRule {
 	return []state.NftRule{
 		{Text: "iifname != @links accept"},
@@ -113,9 +117,10 @@ func sourceRules() []state.NftRule {
 	}
 }
 
-// errorChains let a pod report errors only about packets that were sent to it. Connection tracking takes an error about a known connection for
-// a part of that, whichever host sends it, and policies accept such packets: a pod could otherwise disturb connections of others, and
-// send data to their ends past every policy. What an error quotes has its destination 16 bytes behind ICMP's head, 24 for IPv6.
+// errorChains let a pod report errors only about packets that were sent to it. Connection tracking takes an error about
+// a known connection for a part of that, whichever host sends it, and policies accept such packets: a pod could
+// otherwise disturb connections of others, and send data to their ends past every policy. What an error quotes has its
+// destination 16 bytes behind ICMP's head, 24 for IPv6.
 func errorChains() []state.Chain {
 	chain := func(name, word, quoted, own, more string, others ...string) state.Chain {
 		c := state.Chain{Name: name}
@@ -134,8 +139,8 @@ func errorChains() []state.Chain {
 	}
 }
 
-// sourceOf is who may speak over a pair: the pod by its addresses, and where it has IPv6 by its link-local one and, while it
-// looks for neighbors of the same address, by none.
+// sourceOf is who may speak over a pair: the pod by its addresses, and where it has IPv6 by its link-local one and,
+// while it looks for neighbors of the same address, by none.
 func sourceOf(ends pair, a addressed) source {
 	s := source{link: ends.host.Name, mac: ends.pod.MAC}
 	for _, ip := range a.ips {
@@ -148,8 +153,8 @@ func sourceOf(ends pair, a addressed) source {
 	return s
 }
 
-// SplitSources parts the tables that look at packets' sources (others are given back whole): own is what lets in what bears the
-// addresses of a pod, nil where there is nothing; rest is all else, the pod's link-local address among it.
+// SplitSources parts the tables that look at packets' sources (others are given back whole): own is what lets in what
+// bears the addresses of a pod, nil where there is nothing; rest is all else, the pod's link-local address among it.
 func SplitSources(t state.Table) (rest state.Table, own *state.Table) {
 	if !t.Shared || t.Name != SourceTable && t.Name != guardTable && t.Name != earlierGuardTable {
 		return t, nil

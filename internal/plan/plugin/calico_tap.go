@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// hostTap is what a configuration says of a tap on the node in the place of a pair: a hypervisor opens it there, or is given it
-// opened. What the node knows of a pod's end it knows of the guest's.
+// hostTap is what a configuration says of a tap on the node in the place of a pair: a hypervisor opens it there, or is
+// given it opened. What the node knows of a pod's end it knows of the guest's.
 type hostTap struct {
 	Owner *uint32 `json:"owner"`
 }
@@ -24,20 +24,26 @@ func (c calicoConf) placed(step Step, in Input, ends pair, a addressed) (Step, e
 	return step, c.HostTap.onNode(&step, in, ends, a, c.Queues)
 }
 
-// onNode makes of a planned pair a tap on the node and, in the pod, a link that is down: it tells who looks there the name, the
-// hardware address and the addresses that the guest has.
+// onNode makes of a planned pair a tap on the node and, in the pod, a link that is down: it tells who looks there the
+// name, the hardware address and the addresses that the guest has.
 func (t hostTap) onNode(step *Step, in Input, ends pair, a addressed, queues int) error {
 	f := &step.Fragment
 	if len(f.Pod.Qdiscs) > 0 {
-		return model.Faultf(model.CodeUnsupportedField, "limit what the pod gets, or leave host_tap out", "plugin calico: what a guest sends through a tap on the node cannot be limited")
+		return model.Faultf(model.CodeUnsupportedField, "limit what the pod gets, or leave host_tap out",
+			"plugin calico: what a guest sends through a tap on the node cannot be limited")
 	}
 	tap, standIn := &f.Host.Links[0], &f.Pod.Links[0]
 	tap.Kind, tap.Peer, tap.Queues, tap.Replaces = state.Tap, nil, 0, false
 	tap.Tun = &state.TunAttrs{MultiQueue: queues > 1, Owner: t.Owner, Group: t.Owner}
 	standIn.Kind, standIn.Peer, standIn.Queues, standIn.Up, standIn.Tun = state.Tap, nil, 0, state.Off(), &state.TunAttrs{}
 	f.Pod.Neighs, f.Pod.Routes, f.Pod.Rules = nil, nil, nil
-	f.Pod.Addrs = slices.DeleteFunc(f.Pod.Addrs, func(addr state.Addr) bool { return addr.Prefix.Addr().IsLinkLocalUnicast() })
-	g := model.Guest{Interface: in.Request.IfName, PodLink: in.Request.IfName, Link: tap.Name, LinkMAC: tap.MAC.String(), MAC: ends.pod.MAC.String(), OnNode: true}
+	f.Pod.Addrs = slices.DeleteFunc(f.Pod.Addrs, func(addr state.Addr) bool {
+		return addr.Prefix.Addr().IsLinkLocalUnicast()
+	})
+	g := model.Guest{
+		Interface: in.Request.IfName, PodLink: in.Request.IfName, Link: tap.Name, LinkMAC: tap.MAC.String(),
+		MAC: ends.pod.MAC.String(), OnNode: true,
+	}
 	dns := nameservers(step.Result.DNS)
 	for _, ip := range a.ips {
 		own := ip.Address.Addr()
@@ -48,7 +54,8 @@ func (t hostTap) onNode(step *Step, in Input, ends pair, a addressed, queues int
 		}
 		gw := routedGateway4()
 		g.DHCP4 = &model.GuestDHCP4{
-			Address: full(own), Server: gw, Router: gw, MTU: tap.MTU, Hostname: hostname(in.Request), DNS: dns.of(false), Search: step.Result.DNS.Search, Domain: step.Result.DNS.Domain,
+			Address: full(own), Server: gw, Router: gw, MTU: tap.MTU, Hostname: hostname(in.Request), DNS: dns.of(false),
+			Search: step.Result.DNS.Search, Domain: step.Result.DNS.Domain,
 			Routes: []model.GuestRoute{{Dst: full(gw)}, {Dst: netip.PrefixFrom(netip.IPv4Unspecified(), 0), GW: gw}},
 		}
 	}
@@ -70,7 +77,9 @@ func allow(tables []state.Table, k model.AttachmentKey, link string, mac state.M
 		}
 		for j, s := range t.Sets {
 			if s.Name == "own4" {
-				nobody := state.Element{Key: []string{link, mac.String(), netip.IPv4Unspecified().String()}, Comment: elementMark(k)}
+				nobody := state.Element{
+					Key: []string{link, mac.String(), netip.IPv4Unspecified().String()}, Comment: elementMark(k),
+				}
 				tables[i].Sets[j].Elements = append(slices.Clone(s.Elements), nobody)
 			}
 		}

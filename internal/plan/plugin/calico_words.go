@@ -22,8 +22,8 @@ const (
 	addressClaim = "weft.dev/address-claim"
 )
 
-// CalicoAnnotations are the annotations of a pod that a planner reads, in the order of their names. What a namespace says of
-// pools and families holds for its pods that say nothing of it.
+// CalicoAnnotations are the annotations of a pod that a planner reads, in the order of their names. What a namespace
+// says of pools and families holds for its pods that say nothing of it.
 func CalicoAnnotations(pod, namespace map[string]string) [][2]string {
 	var out [][2]string
 	for key, value := range pod {
@@ -42,8 +42,8 @@ func CalicoAnnotations(pod, namespace map[string]string) [][2]string {
 	return out
 }
 
-// IsKubeRate tells whether an annotation is Kubernetes' own word about bandwidth, which a runtime hands to a bandwidth plugin
-// where there is one.
+// IsKubeRate tells whether an annotation is Kubernetes' own word about bandwidth, which a runtime hands to a bandwidth
+// plugin where there is one.
 func IsKubeRate(key string) bool {
 	return key == kubeRate+"ingress-bandwidth" || key == kubeRate+"egress-bandwidth"
 }
@@ -97,7 +97,8 @@ func (c calicoConf) gates(said map[string]string) error {
 		{"allowedSourcePrefixes", "source_prefixes", c.Features.Sources},
 	} {
 		if said[calicoCNI+gate.annotation] != "" && !gate.open {
-			return model.Faultf(model.CodeInvalidConf, `set "feature_control": {"`+gate.name+`": true} in the network's configuration, or leave the annotation out`,
+			return model.Faultf(model.CodeInvalidConf, `set "feature_control": {"`+gate.name+
+				`": true} in the network's configuration, or leave the annotation out`,
 				"annotation %s%s: feature_control.%s is off", calicoCNI, gate.annotation, gate.name)
 		}
 	}
@@ -108,15 +109,20 @@ func (c calicoConf) gates(said map[string]string) error {
 func (c calicoConf) permits(w calicoWords) error {
 	switch {
 	case len(w.wishes.Addrs) > 0 && len(w.noIPAM) > 0:
-		return model.Faultf(model.CodeInvalidConf, "leave one out", "annotations %sipAddrs and %sipAddrsNoIpam exclude each other", calicoCNI, calicoCNI)
+		return model.Faultf(model.CodeInvalidConf, "leave one out",
+			"annotations %sipAddrs and %sipAddrsNoIpam exclude each other", calicoCNI, calicoCNI)
 	case w.wishes.Claim != "" && len(w.wishes.Addrs)+len(w.noIPAM) > 0:
-		return model.Faultf(model.CodeInvalidConf, "leave one out", "annotations %s and %sipAddrs exclude each other", addressClaim, calicoCNI)
+		return model.Faultf(model.CodeInvalidConf, "leave one out", "annotations %s and %sipAddrs exclude each other",
+			addressClaim, calicoCNI)
 	case w.wishes.Claim != "" && c.ipam != "calico-ipam":
-		return model.Faultf(model.CodeInvalidConf, "it needs calico-ipam", "annotation %s: ipam.type %s keeps no addresses", addressClaim, c.ipam)
+		return model.Faultf(model.CodeInvalidConf, "it needs calico-ipam", "annotation %s: ipam.type %s keeps no addresses",
+			addressClaim, c.ipam)
 	case len(w.wishes.Addrs) > 0 && c.ipam != "calico-ipam":
-		return model.Faultf(model.CodeInvalidConf, "it needs calico-ipam", "annotation %sipAddrs: ipam.type %s gives no address that is asked for", calicoCNI, c.ipam)
+		return model.Faultf(model.CodeInvalidConf, "it needs calico-ipam",
+			"annotation %sipAddrs: ipam.type %s gives no address that is asked for", calicoCNI, c.ipam)
 	case len(w.noIPAM) > 0 && c.ipam != "calico-ipam" && c.ipam != "static":
-		return model.Faultf(model.CodeInvalidConf, "it needs calico-ipam", "annotation %sipAddrsNoIpam: ipam.type is %s", calicoCNI, c.ipam)
+		return model.Faultf(model.CodeInvalidConf, "it needs calico-ipam", "annotation %sipAddrsNoIpam: ipam.type is %s",
+			calicoCNI, c.ipam)
 	}
 	return nil
 }
@@ -145,8 +151,8 @@ func (a *annotated) claim(pod model.PodRef) string {
 	return pod.Namespace + "/" + name
 }
 
-// mostWords bounds a list: each of its words is compared with the others, and may become an entry of the node's tables. Whoever
-// may make a pod may write an annotation of 256 KiB.
+// mostWords bounds a list: each of its words is compared with the others, and may become an entry of the node's tables.
+// Whoever may make a pod may write an annotation of 256 KiB.
 const mostWords = 64
 
 // list is an annotation that is a list of texts in JSON.
@@ -172,7 +178,8 @@ func (a *annotated) addrs(key string, single bool) []netip.Addr {
 	for _, text := range a.list(key) {
 		addr, err := netip.ParseAddr(strings.TrimSpace(text))
 		addr = addr.Unmap()
-		if err != nil || addr.Zone() != "" || addr.IsUnspecified() || addr.IsMulticast() || addr.IsLoopback() || addr.IsLinkLocalUnicast() {
+		if err != nil || addr.Zone() != "" || addr.IsUnspecified() || addr.IsMulticast() || addr.IsLoopback() ||
+			addr.IsLinkLocalUnicast() {
 			a.fail(key, `for example ["10.0.0.7"]`, "%.60q is no address of a host", text)
 			return nil
 		}
@@ -210,7 +217,8 @@ func (a *annotated) mac(key string) state.MAC {
 	}
 	mac, err := state.ParseMAC(a.said[key])
 	if err != nil || mac.IsZero() || mac[0]&1 != 0 {
-		a.fail(key, "six bytes, the first one even, for example 02:00:00:00:00:01", "%.60q is no hardware address of an interface", a.said[key])
+		a.fail(key, "six bytes, the first one even, for example 02:00:00:00:00:01",
+			"%.60q is no hardware address of an interface", a.said[key])
 	}
 	return mac
 }
@@ -246,10 +254,11 @@ func (Calico) Wishes(in Input) (model.AddressWishes, error) {
 	return w.wishes, err
 }
 
-// Static is a configuration whose addresses are those that the pod's annotations bring along, past IPAM; false: they bring
-// none.
+// Static is a configuration whose addresses are those that the pod's annotations bring along, past IPAM; false: they
+// bring none.
 func (Calico) Static(conf model.PluginConf, r model.Request) (model.PluginConf, bool, error) {
-	if r.Origin == nil || !slices.ContainsFunc(r.Origin.Annotations, func(kv [2]string) bool { return kv[0] == calicoCNI+"ipAddrsNoIpam" }) {
+	if r.Origin == nil ||
+		!slices.ContainsFunc(r.Origin.Annotations, func(kv [2]string) bool { return kv[0] == calicoCNI+"ipAddrsNoIpam" }) {
 		return conf, false, nil
 	}
 	c, err := readCalico(conf)

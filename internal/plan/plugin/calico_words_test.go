@@ -26,10 +26,12 @@ const calicoOpen = `{"type":"calico","policy":{"type":"k8s"},"ipam":{"type":"cal
 
 func TestCalicoAnnotations(t *testing.T) {
 	got := CalicoAnnotations(map[string]string{
-		"cni.projectcalico.org/ipv4pools": `["a"]`, "cni.projectcalico.org/podIP": "10.0.0.1/32", "cni.projectcalico.org/hwAddr": "",
-		"qos.projectcalico.org/dscp": "EF", "kubernetes.io/ingress-bandwidth": "1M", "kubernetes.io/config.source": "api",
+		"cni.projectcalico.org/ipv4pools": `["a"]`, "cni.projectcalico.org/podIP": "10.0.0.1/32",
+		"cni.projectcalico.org/hwAddr": "",
+		"qos.projectcalico.org/dscp":   "EF", "kubernetes.io/ingress-bandwidth": "1M", "kubernetes.io/config.source": "api",
 	}, map[string]string{
-		"cni.projectcalico.org/ipv4pools": `["b"]`, "cni.projectcalico.org/ipv6pools": `["c"]`, "cni.projectcalico.org/ipAddrs": `["10.0.0.9"]`,
+		"cni.projectcalico.org/ipv4pools": `["b"]`, "cni.projectcalico.org/ipv6pools": `["c"]`,
+		"cni.projectcalico.org/ipAddrs": `["10.0.0.9"]`,
 	})
 	want := [][2]string{
 		{"cni.projectcalico.org/ipv4pools", `["a"]`},
@@ -46,10 +48,14 @@ func TestCalicoWords(t *testing.T) {
 	w, err := wordsOf(calicoOpen, map[string]string{
 		"cni.projectcalico.org/ipv4pools": `["a","10.0.0.0/16"]`, "cni.projectcalico.org/ipFamilies": `["IPv6","IPv4"]`,
 		"cni.projectcalico.org/ipAddrs": `["10.0.0.9","fd00::9"]`, "cni.projectcalico.org/hwAddr": "02:00:00:00:00:09",
-		"cni.projectcalico.org/floatingIPs": `["192.0.2.1","192.0.2.2"]`, "cni.projectcalico.org/allowedSourcePrefixes": `["10.9.1.0/24","10.9.0.0/16","192.0.2.7","fd09::/64"]`,
-		"qos.projectcalico.org/ingressBandwidth": "10M", "kubernetes.io/ingress-bandwidth": "1M", "kubernetes.io/egress-bandwidth": "1Mi",
-		"qos.projectcalico.org/egressPeakrate": "2M", "qos.projectcalico.org/egressMinburst": "1500", "qos.projectcalico.org/egressBurst": "64k",
-		"qos.projectcalico.org/ingressPacketRate": "100", "qos.projectcalico.org/egressMaxConnections": "7", "qos.projectcalico.org/dscp": "AF21",
+		"cni.projectcalico.org/floatingIPs":           `["192.0.2.1","192.0.2.2"]`,
+		"cni.projectcalico.org/allowedSourcePrefixes": `["10.9.1.0/24","10.9.0.0/16","192.0.2.7","fd09::/64"]`,
+		"qos.projectcalico.org/ingressBandwidth":      "10M", "kubernetes.io/ingress-bandwidth": "1M",
+		"kubernetes.io/egress-bandwidth":       "1Mi",
+		"qos.projectcalico.org/egressPeakrate": "2M", "qos.projectcalico.org/egressMinburst": "1500",
+		"qos.projectcalico.org/egressBurst":       "64k",
+		"qos.projectcalico.org/ingressPacketRate": "100", "qos.projectcalico.org/egressMaxConnections": "7",
+		"qos.projectcalico.org/dscp": "AF21",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +68,9 @@ func TestCalicoWords(t *testing.T) {
 		},
 		mac:      [6]byte{2, 0, 0, 0, 0, 9},
 		floating: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")},
-		sources:  []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("192.0.2.7/32"), netip.MustParsePrefix("fd09::/64")},
+		sources: []netip.Prefix{
+			netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("192.0.2.7/32"), netip.MustParsePrefix("fd09::/64"),
+		},
 		qos: qos{
 			ingress: flow{rate: 10e6, burst: 4 << 30, packets: 100, packetBurst: 5},
 			egress:  flow{rate: 1 << 20, burst: 64e3, peak: 2e6, minburst: 1500, conns: 7}, dscp: &dscp,
@@ -71,7 +79,9 @@ func TestCalicoWords(t *testing.T) {
 	if !reflect.DeepEqual(w, want) {
 		t.Errorf("%+v, want\n%+v", w, want)
 	}
-	if w, err = wordsOf(`{"type":"calico","ipam":{"type":"x"}}`, map[string]string{"cni.projectcalico.org/ipAddrs": "x"}); err != nil || len(w.wishes.Addrs) > 0 {
+	if w, err = wordsOf(`{"type":"calico","ipam":{"type":"x"}}`, map[string]string{
+		"cni.projectcalico.org/ipAddrs": "x",
+	}); err != nil || len(w.wishes.Addrs) > 0 {
 		t.Errorf("without policy.type annotations are read: %+v %v", w, err)
 	}
 }
@@ -79,7 +89,8 @@ func TestCalicoWords(t *testing.T) {
 func TestAddressClaimOfAPod(t *testing.T) {
 	read := func(conf string, annotations map[string]string) (model.AddressWishes, error) {
 		return Calico{}.Wishes(Input{Conf: confOf(conf), Request: model.Request{Origin: &model.Origin{
-			Pod: model.PodRef{Namespace: "shop", Name: "db-0"}, Annotations: CalicoAnnotations(annotations, map[string]string{addressClaim: "namespaces-have-none"}),
+			Pod:         model.PodRef{Namespace: "shop", Name: "db-0"},
+			Annotations: CalicoAnnotations(annotations, map[string]string{addressClaim: "namespaces-have-none"}),
 		}}})
 	}
 	if w, err := read(calicoOpen, map[string]string{addressClaim: "db"}); err != nil || w.Claim != "shop/db" {
@@ -89,9 +100,18 @@ func TestAddressClaimOfAPod(t *testing.T) {
 		t.Errorf("%+v %v", w, err)
 	}
 	for _, tt := range []struct{ conf, name, addrs, want string }{
-		{calicoOpen, "A_b", "", `annotation weft.dev/address-claim: "A_b" cannot be used (lower case letters, digits, '-' and '.', beginning and ending with a letter or digit, at most 253 of them)`},
-		{calicoOpen, "db", `["10.0.0.1"]`, "annotations weft.dev/address-claim and cni.projectcalico.org/ipAddrs exclude each other (leave one out)"},
-		{`{"type":"calico","policy":{"type":"k8s"},"ipam":{"type":"host-local","subnet":"usePodCidr"}}`, "db", "", "annotation weft.dev/address-claim: ipam.type host-local keeps no addresses (it needs calico-ipam)"},
+		{
+			calicoOpen, "A_b", "",
+			`annotation weft.dev/address-claim: "A_b" cannot be used (lower case letters, digits, '-' and '.', beginning and ending with a letter or digit, at most 253 of them)`,
+		},
+		{
+			calicoOpen, "db", `["10.0.0.1"]`,
+			"annotations weft.dev/address-claim and cni.projectcalico.org/ipAddrs exclude each other (leave one out)",
+		},
+		{
+			`{"type":"calico","policy":{"type":"k8s"},"ipam":{"type":"host-local","subnet":"usePodCidr"}}`, "db", "",
+			"annotation weft.dev/address-claim: ipam.type host-local keeps no addresses (it needs calico-ipam)",
+		},
 	} {
 		annotations := map[string]string{addressClaim: tt.name}
 		if tt.addrs != "" {
@@ -107,23 +127,63 @@ func TestCalicoBadWords(t *testing.T) {
 	const cni, qos = "annotation cni.projectcalico.org/", "annotation qos.projectcalico.org/"
 	many := `["x"` + strings.Repeat(`,"x"`, 29_999) + "]"
 	for _, tt := range []struct{ key, value, want string }{
-		{"cni.projectcalico.org/ipAddrs", "10.0.0.1", cni + `ipAddrs: "10.0.0.1" is no list of texts in JSON (for example ["a", "b"])`},
+		{
+			"cni.projectcalico.org/ipAddrs", "10.0.0.1", cni +
+				`ipAddrs: "10.0.0.1" is no list of texts in JSON (for example ["a", "b"])`,
+		},
 		{"cni.projectcalico.org/ipAddrs", "[]", cni + `ipAddrs: there is no address in it (leave it out)`},
-		{"cni.projectcalico.org/ipAddrs", `["10.0.0.1","10.0.0.2"]`, cni + `ipAddrs: 10.0.0.2 beside 10.0.0.1 (one of IPv4 and one of IPv6 at most)`},
-		{"cni.projectcalico.org/ipAddrs", `["10.0.0.1/24"]`, cni + `ipAddrs: "10.0.0.1/24" is no address of a host (for example ["10.0.0.7"])`},
-		{"cni.projectcalico.org/floatingIPs", `["127.0.0.1"]`, cni + `floatingIPs: "127.0.0.1" is no address of a host (for example ["10.0.0.7"])`},
-		{"cni.projectcalico.org/floatingIPs", many, cni + `floatingIPs: 30000 entries, and 64 at most are read (leave some out)`},
-		{"cni.projectcalico.org/allowedSourcePrefixes", many, cni + `allowedSourcePrefixes: 30000 entries, and 64 at most are read (leave some out)`},
+		{
+			"cni.projectcalico.org/ipAddrs", `["10.0.0.1","10.0.0.2"]`,
+			cni + `ipAddrs: 10.0.0.2 beside 10.0.0.1 (one of IPv4 and one of IPv6 at most)`,
+		},
+		{
+			"cni.projectcalico.org/ipAddrs", `["10.0.0.1/24"]`,
+			cni + `ipAddrs: "10.0.0.1/24" is no address of a host (for example ["10.0.0.7"])`,
+		},
+		{
+			"cni.projectcalico.org/floatingIPs", `["127.0.0.1"]`,
+			cni + `floatingIPs: "127.0.0.1" is no address of a host (for example ["10.0.0.7"])`,
+		},
+		{
+			"cni.projectcalico.org/floatingIPs", many, cni +
+				`floatingIPs: 30000 entries, and 64 at most are read (leave some out)`,
+		},
+		{
+			"cni.projectcalico.org/allowedSourcePrefixes", many,
+			cni + `allowedSourcePrefixes: 30000 entries, and 64 at most are read (leave some out)`,
+		},
 		{"cni.projectcalico.org/ipFamilies", `["ipv4"]`, cni + `ipFamilies: "ipv4" is no family (IPv4 or IPv6)`},
-		{"cni.projectcalico.org/hwAddr", "01:00:00:00:00:01", cni + `hwAddr: "01:00:00:00:00:01" is no hardware address of an interface (six bytes, the first one even, for example 02:00:00:00:00:01)`},
-		{"cni.projectcalico.org/allowedSourcePrefixes", `["x"]`, cni + `allowedSourcePrefixes: "x" is no prefix (for example ["192.0.2.0/24"])`},
-		{"qos.projectcalico.org/ingressBandwidth", "10 M", qos + `ingressBandwidth: "10 M" is no quantity (for example 10M, 1500k or 2Gi)`},
+		{
+			"cni.projectcalico.org/hwAddr", "01:00:00:00:00:01",
+			cni +
+				`hwAddr: "01:00:00:00:00:01" is no hardware address of an interface (six bytes, the first one even, for example 02:00:00:00:00:01)`,
+		},
+		{
+			"cni.projectcalico.org/allowedSourcePrefixes", `["x"]`,
+			cni + `allowedSourcePrefixes: "x" is no prefix (for example ["192.0.2.0/24"])`,
+		},
+		{
+			"qos.projectcalico.org/ingressBandwidth", "10 M",
+			qos + `ingressBandwidth: "10 M" is no quantity (for example 10M, 1500k or 2Gi)`,
+		},
 		{"qos.projectcalico.org/ingressBandwidth", "1", qos + `ingressBandwidth: 1 is not between 1000 and 1000000000000000`},
-		{"qos.projectcalico.org/egressBurst", "10k", qos + `egressBurst: there is no bandwidth beside it (say qos.projectcalico.org/egressBandwidth)`},
-		{"qos.projectcalico.org/egressPeakrate", "10k", qos + `egressPeakrate: there is no bandwidth beside it (say qos.projectcalico.org/egressBandwidth)`},
-		{"qos.projectcalico.org/egressMinburst", "10k", qos + `egressMinburst: there is no peak rate beside it (say qos.projectcalico.org/egressPeakrate)`},
+		{
+			"qos.projectcalico.org/egressBurst", "10k", qos +
+				`egressBurst: there is no bandwidth beside it (say qos.projectcalico.org/egressBandwidth)`,
+		},
+		{
+			"qos.projectcalico.org/egressPeakrate", "10k", qos +
+				`egressPeakrate: there is no bandwidth beside it (say qos.projectcalico.org/egressBandwidth)`,
+		},
+		{
+			"qos.projectcalico.org/egressMinburst", "10k", qos +
+				`egressMinburst: there is no peak rate beside it (say qos.projectcalico.org/egressPeakrate)`,
+		},
 		{"qos.projectcalico.org/egressPacketRate", "100k", qos + `egressPacketRate: 100k is not between 1 and 10000`},
-		{"qos.projectcalico.org/egressPacketBurst", "1", qos + `egressPacketBurst: there is no packet rate beside it (say qos.projectcalico.org/egressPacketRate)`},
+		{
+			"qos.projectcalico.org/egressPacketBurst", "1",
+			qos + `egressPacketBurst: there is no packet rate beside it (say qos.projectcalico.org/egressPacketRate)`,
+		},
 		{"qos.projectcalico.org/dscp", "64", qos + `dscp: "64" is no DSCP (0 to 63, or a name: EF, CS1, AF11 …)`},
 	} {
 		if _, err := wordsOf(calicoOpen, map[string]string{tt.key: tt.value}); err == nil || err.Error() != tt.want {
@@ -131,13 +191,19 @@ func TestCalicoBadWords(t *testing.T) {
 		}
 	}
 	for key, want := range map[string]string{
-		"ipAddrs":               cni + "ipAddrs: ipam.type host-local gives no address that is asked for (it needs calico-ipam)",
-		"ipAddrsNoIpam":         cni + `ipAddrsNoIpam: feature_control.ip_addrs_no_ipam is off (set "feature_control": {"ip_addrs_no_ipam": true} in the network's configuration, or leave the annotation out)`,
-		"floatingIPs":           cni + `floatingIPs: feature_control.floating_ips is off (set "feature_control": {"floating_ips": true} in the network's configuration, or leave the annotation out)`,
-		"allowedSourcePrefixes": cni + `allowedSourcePrefixes: feature_control.source_prefixes is off (set "feature_control": {"source_prefixes": true} in the network's configuration, or leave the annotation out)`,
+		"ipAddrs": cni +
+			"ipAddrs: ipam.type host-local gives no address that is asked for (it needs calico-ipam)",
+		"ipAddrsNoIpam": cni +
+			`ipAddrsNoIpam: feature_control.ip_addrs_no_ipam is off (set "feature_control": {"ip_addrs_no_ipam": true} in the network's configuration, or leave the annotation out)`,
+		"floatingIPs": cni +
+			`floatingIPs: feature_control.floating_ips is off (set "feature_control": {"floating_ips": true} in the network's configuration, or leave the annotation out)`,
+		"allowedSourcePrefixes": cni +
+			`allowedSourcePrefixes: feature_control.source_prefixes is off (set "feature_control": {"source_prefixes": true} in the network's configuration, or leave the annotation out)`,
 	} {
 		for _, value := range []string{`["10.0.0.1"]`, many} { // behind a closed gate nothing is read
-			_, err := wordsOf(`{"type":"calico","policy":{"type":"k8s"},"ipam":{"type":"host-local"}}`, map[string]string{"cni.projectcalico.org/" + key: value})
+			_, err := wordsOf(`{"type":"calico","policy":{"type":"k8s"},"ipam":{"type":"host-local"}}`, map[string]string{
+				"cni.projectcalico.org/" + key: value,
+			})
 			if key == "ipAddrs" && value == many { // it has no gate
 				continue
 			}
@@ -146,11 +212,15 @@ func TestCalicoBadWords(t *testing.T) {
 			}
 		}
 	}
-	noIPAM := `{"type":"calico","policy":{"type":"k8s"},"ipam":{"type":"host-local"},"feature_control":{"ip_addrs_no_ipam":true}}`
-	if _, err := wordsOf(noIPAM, map[string]string{"cni.projectcalico.org/ipAddrsNoIpam": `["10.0.0.1"]`}); err == nil || err.Error() != cni+"ipAddrsNoIpam: ipam.type is host-local (it needs calico-ipam)" {
+	noIPAM :=
+		`{"type":"calico","policy":{"type":"k8s"},"ipam":{"type":"host-local"},"feature_control":{"ip_addrs_no_ipam":true}}`
+	if _, err := wordsOf(noIPAM, map[string]string{"cni.projectcalico.org/ipAddrsNoIpam": `["10.0.0.1"]`}); err == nil ||
+		err.Error() != cni+"ipAddrsNoIpam: ipam.type is host-local (it needs calico-ipam)" {
 		t.Error(err)
 	}
-	_, err := wordsOf(calicoOpen, map[string]string{"cni.projectcalico.org/ipAddrs": `["10.0.0.1"]`, "cni.projectcalico.org/ipAddrsNoIpam": `["10.0.0.1"]`})
+	_, err := wordsOf(calicoOpen, map[string]string{
+		"cni.projectcalico.org/ipAddrs": `["10.0.0.1"]`, "cni.projectcalico.org/ipAddrsNoIpam": `["10.0.0.1"]`,
+	})
 	if want := "annotations cni.projectcalico.org/ipAddrs and cni.projectcalico.org/ipAddrsNoIpam exclude each other (leave one out)"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
@@ -158,8 +228,10 @@ func TestCalicoBadWords(t *testing.T) {
 
 func TestParseQuantity(t *testing.T) {
 	for text, want := range map[string]string{
-		"1": "1", "1k": "1000", "1.5M": "1.5e+06", "2Ki": "2048", "3Gi": "3.221225472e+09", "1e3": "1000", "1E3": "1000", "1E": "1e+18", "1Ei": "1.152921504606847e+18",
-		"100m": "0.1", "": "no", "k": "no", "1kk": "no", "1K": "no", "0x1": "no", "inf": "no", "nan": "no", "1_0": "no", "1 M": "no", "--1": "no", "1e": "no", "1ki": "no",
+		"1": "1", "1k": "1000", "1.5M": "1.5e+06", "2Ki": "2048", "3Gi": "3.221225472e+09", "1e3": "1000", "1E3": "1000",
+		"1E": "1e+18", "1Ei": "1.152921504606847e+18",
+		"100m": "0.1", "": "no", "k": "no", "1kk": "no", "1K": "no", "0x1": "no", "inf": "no", "nan": "no", "1_0": "no",
+		"1 M": "no", "--1": "no", "1e": "no", "1ki": "no",
 	} {
 		v, ok := parseQuantity(text)
 		got := fmt.Sprint(v)

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// What a planner has a method for it says that it can, and only that: a method that no capability names would never be called.
+// What a planner has a method for it says that it can, and only that: a method that no capability names would never be
+// called.
 func TestCapabilities(t *testing.T) {
 	methods := map[string][]string{ // of each capability
 		"MakesInterface": nil,
@@ -51,7 +52,10 @@ func TestCapabilities(t *testing.T) {
 
 // What a plugin makes is the container's interface: a list without such a plugin is a part of another.
 func TestWhoMakesInterfaces(t *testing.T) {
-	makes := map[string]bool{"ptp": true, "bridge": true, "macvlan": true, "ipvlan": true, "vlan": true, "dummy": true, "tap": true, CalicoType: true}
+	makes := map[string]bool{
+		"ptp": true, "bridge": true, "macvlan": true, "ipvlan": true, "vlan": true, "dummy": true, "tap": true,
+		CalicoType: true,
+	}
 	for typ, p := range InAgent() {
 		if got := p.Capabilities().MakesInterface; got != makes[typ] {
 			t.Errorf("%s makes the interface: %t", typ, got)

@@ -43,13 +43,14 @@ func decodeAt(conf model.PluginConf, key string, text []byte, v any) error {
 	var typ *json.UnmarshalTypeError
 	if errors.As(err, &typ) {
 		field := strings.Trim(key+"."+jsonPath(v, typ.Field), ".")
-		return model.Faultf(model.CodeDecode, "", "plugin %s: %s is %s, want %s", conf.Type, field, typ.Value, kindOf(typ.Type))
+		return model.Faultf(model.CodeDecode, "", "plugin %s: %s is %s, want %s", conf.Type, field, typ.Value,
+			kindOf(typ.Type))
 	}
 	return model.Faultf(model.CodeDecode, "", "plugin %s: %s: %w", conf.Type, cmp.Or(key, "configuration"), err)
 }
 
-// jsonPath is a path to a field without the names of embedded structs, which encoding/json puts before it and nobody has
-// written down.
+// jsonPath is a path to a field without the names of embedded structs, which encoding/json puts before it and nobody
+// has written down.
 func jsonPath(v any, path string) string {
 	t := reflect.TypeOf(v).Elem()
 	for t.Kind() == reflect.Struct {
@@ -97,7 +98,8 @@ func ipamSection(conf model.PluginConf) ([]byte, error) {
 	return c.IPAM, nil
 }
 
-// Decoded is a configuration that its planner has read and found good. Nobody changes it, so that it serves any number of calls.
+// Decoded is a configuration that its planner has read and found good. Nobody changes it, so that it serves any number
+// of calls.
 type Decoded struct {
 	own any // the planner's form of it
 	dns dnsSection

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// DefaultRoute decides about the default routes of a pod with several networks. It stands last in a list, where multinet
-// puts it: no program of that name exists.
+// DefaultRoute decides about the default routes of a pod with several networks. It stands last in a list, where
+// multinet puts it: no program of that name exists.
 type DefaultRoute struct{}
 
 // DefaultRouteType is DefaultRoute's type.
@@ -47,8 +47,8 @@ func readDefaultRoute(conf model.PluginConf) (c DefaultRouteConf, err error) {
 	return c, err
 }
 
-// Observe asks for the interface's routes unless the list makes the interface, and for other default routes where the list
-// plans one, or where a plugin that nobody plans for may have made one.
+// Observe asks for the interface's routes unless the list makes the interface, and for other default routes where the
+// list plans one, or where a plugin that nobody plans for may have made one.
 func (DefaultRoute) Observe(in Input) ([]state.Query, error) {
 	c, err := decoded(in, readDefaultRoute)
 	if err != nil {
@@ -75,7 +75,9 @@ func otherDefault(family, name string) state.Query {
 
 // plansDefault tells whether the list plans a default route of the family.
 func (in Input) plansDefault(family string) bool {
-	return slices.ContainsFunc(in.Chain.Open.Pod.Routes, func(r state.Route) bool { return moves(r) && isDefault(r.Dst, family) })
+	return slices.ContainsFunc(in.Chain.Open.Pod.Routes, func(r state.Route) bool {
+		return moves(r) && isDefault(r.Dst, family)
+	})
 }
 
 func isDefault(dst netip.Prefix, family string) bool {
@@ -103,7 +105,9 @@ func (DefaultRoute) Plan(in Input) (Step, error) {
 		return slices.ContainsFunc(drop, func(family string) bool { return isDefault(dst, family) })
 	}
 	open := in.Chain.Open
-	open.Pod.Routes = slices.DeleteFunc(slices.Clone(open.Pod.Routes), func(r state.Route) bool { return r.Link == name && moves(r) && dropped(r.Dst) })
+	open.Pod.Routes = slices.DeleteFunc(slices.Clone(open.Pod.Routes), func(r state.Route) bool {
+		return r.Link == name && moves(r) && dropped(r.Dst)
+	})
 	step := Step{Fragment: state.Fragment{Owner: owner}, Restore: state.Fragment{Owner: owner}, Open: &open, Result: prev}
 	for _, r := range in.Answers[routesQuery(name)].Routes {
 		if moves(r) && dropped(r.Dst) {
@@ -112,7 +116,9 @@ func (DefaultRoute) Plan(in Input) (Step, error) {
 			step.Fragment.Pod.Routes = append(step.Fragment.Pod.Routes, r)
 		}
 	}
-	step.Result.Routes = slices.DeleteFunc(slices.Clone(prev.Routes), func(r model.Route) bool { return r.Table == nil && dropped(r.Dst) })
+	step.Result.Routes = slices.DeleteFunc(slices.Clone(prev.Routes), func(r model.Route) bool {
+		return r.Table == nil && dropped(r.Dst)
+	})
 	if err := via(&step, c.Via, name); err != nil {
 		return Step{}, err
 	}
@@ -142,7 +148,9 @@ func via(step *Step, gateways []netip.Addr, name string) error {
 		if is4 {
 			all = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 		}
-		step.Fragment.Pod.Routes = append(step.Fragment.Pod.Routes, state.Route{Dst: all, Gw: own[0], Beside: own[1:], Link: name})
+		step.Fragment.Pod.Routes = append(step.Fragment.Pod.Routes, state.Route{
+			Dst: all, Gw: own[0], Beside: own[1:], Link: name,
+		})
 		for _, gw := range own {
 			step.Result.Routes = append(step.Result.Routes, model.Route{Dst: all, GW: gw})
 		}
@@ -152,5 +160,6 @@ func via(step *Step, gateways []netip.Addr, name string) error {
 
 // reached tells whether a gateway is a neighbour of the interface.
 func reached(r model.Result, name string, gw netip.Addr) bool {
-	return gw.IsLinkLocalUnicast() || slices.ContainsFunc(addressesOf(r, name), func(ip model.IP) bool { return ip.Address.Contains(gw) })
+	return gw.IsLinkLocalUnicast() ||
+		slices.ContainsFunc(addressesOf(r, name), func(ip model.IP) bool { return ip.Address.Contains(gw) })
 }

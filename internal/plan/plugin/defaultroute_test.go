@@ -22,8 +22,14 @@ func withDefaults(conf string) Input {
 	}
 	in.Chain.Prev = &model.Result{
 		Interfaces: []model.Interface{{Name: "net1", Sandbox: "/ns"}},
-		IPs:        []model.IP{{Interface: &zero, Address: netip.MustParsePrefix("10.1.0.5/24")}, {Interface: &zero, Address: netip.MustParsePrefix("fd01::5/64")}},
-		Routes:     []model.Route{{Dst: netip.MustParsePrefix("0.0.0.0/0")}, {Dst: netip.MustParsePrefix("::/0")}, {Dst: netip.MustParsePrefix("10.9.0.0/16")}},
+		IPs: []model.IP{
+			{Interface: &zero, Address: netip.MustParsePrefix("10.1.0.5/24")},
+			{Interface: &zero, Address: netip.MustParsePrefix("fd01::5/64")},
+		},
+		Routes: []model.Route{
+			{Dst: netip.MustParsePrefix("0.0.0.0/0")}, {Dst: netip.MustParsePrefix("::/0")},
+			{Dst: netip.MustParsePrefix("10.9.0.0/16")},
+		},
 	}
 	in.Chain.Open.Pod.Links = []state.Link{{Name: "net1", Kind: state.Macvlan}}
 	in.Chain.Open.Pod.Routes = []state.Route{
@@ -47,7 +53,10 @@ func TestDefaultRoute(t *testing.T) {
 		{"nothing", `{}`, nil, []int{0, 1, 2, 3}, nil, []string{"0.0.0.0/0", "::/0", "10.9.0.0/16"}},
 		{"drop one family", `{"drop":["4"]}`, nil, []int{1, 2, 3}, nil, []string{"::/0", "10.9.0.0/16"}},
 		{"drop both", `{"drop":["4","6"]}`, nil, []int{2, 3}, nil, []string{"10.9.0.0/16"}},
-		{"yield where there is one", `{"yield":true}`, state.Answers{otherDefault("6", "net1"): other}, []int{0, 2, 3}, nil, []string{"0.0.0.0/0", "10.9.0.0/16"}},
+		{
+			"yield where there is one", `{"yield":true}`, state.Answers{otherDefault("6", "net1"): other}, []int{0, 2, 3}, nil,
+			[]string{"0.0.0.0/0", "10.9.0.0/16"},
+		},
 		{
 			"via", `{"drop":["4"],"via":["10.1.0.7","10.1.0.8"]}`, nil,
 			[]int{1, 2, 3},
@@ -88,7 +97,9 @@ func TestDefaultRoute(t *testing.T) {
 func TestDefaultRouteOfAForeignPlugin(t *testing.T) {
 	in := withDefaults(`{"drop":["4"]}`)
 	in.Chain.Open = state.Fragment{}
-	found := state.Route{Dst: netip.MustParsePrefix("0.0.0.0/0"), Gw: netip.MustParseAddr("10.1.0.1"), Link: "net1", Protocol: 3}
+	found := state.Route{
+		Dst: netip.MustParsePrefix("0.0.0.0/0"), Gw: netip.MustParseAddr("10.1.0.1"), Link: "net1", Protocol: 3,
+	}
 	queries, err := DefaultRoute{}.Observe(in)
 	if err != nil || len(queries) != 1 {
 		t.Fatalf("%v %v", queries, err)
@@ -103,8 +114,8 @@ func TestDefaultRouteOfAForeignPlugin(t *testing.T) {
 	}
 }
 
-// A foreign plugin's default route gives way like a planned one, where the pod has another; where the first network has none, it
-// stays.
+// A foreign plugin's default route gives way like a planned one, where the pod has another; where the first network has
+// none, it stays.
 func TestYieldOfAForeignPlugin(t *testing.T) {
 	in := withDefaults(`{"yield":true}`)
 	in.Chain.Open = state.Fragment{}

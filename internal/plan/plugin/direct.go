@@ -12,9 +12,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Direct leaves in a container a tap that is joined to the link of one of its networks: a hypervisor that opens it gives its
-// guest that link's place. KubeVirt calls it behind the network's own plugin, for a binding plugin of type tap, and says by
-// the network's name which one is meant.
+// Direct leaves in a container a tap that is joined to the link of one of its networks: a hypervisor that opens it
+// gives its guest that link's place. KubeVirt calls it behind the network's own plugin, for a binding plugin of type
+// tap, and says by the network's name which one is meant.
 type Direct struct{}
 
 // DirectType is Direct's type.
@@ -45,7 +45,8 @@ func (Direct) Capabilities() Capabilities { return Capabilities{} }
 
 // Keys are its options.
 func (Direct) Keys() []string {
-	return append(commonKeys(), "link", "owner", "multiQueue", "selinuxContext", "join", "subnet", "dns.nameservers[]", "dns.domain", "dns.search[]", "dns.options[]")
+	return append(commonKeys(), "link", "owner", "multiQueue", "selinuxContext", "join", "subnet", "dns.nameservers[]",
+		"dns.domain", "dns.search[]", "dns.options[]")
 }
 
 // IPAM is nothing: the addresses are those of the link.
@@ -65,23 +66,28 @@ func readDirect(conf model.PluginConf) (directConf, error) {
 		}
 	}
 	if c.Join != "" && !slices.Contains(state.JoinWays(), c.Join) {
-		return c, model.Faultf(model.CodeInvalidConf, "leave it out: the best way is found", "plugin %s: join %q is not one of %v", DirectType, c.Join, state.JoinWays())
+		return c, model.Faultf(model.CodeInvalidConf, "leave it out: the best way is found",
+			"plugin %s: join %q is not one of %v", DirectType, c.Join, state.JoinWays())
 	}
 	const least, most = 8, 30
 	if c.Subnet != 0 && (c.Subnet < least || c.Subnet > most) {
-		return c, model.Faultf(model.CodeInvalidConf, "leave it out for a single address", "plugin %s: subnet %d is not between %d and %d", DirectType, c.Subnet, least, most)
+		return c, model.Faultf(model.CodeInvalidConf, "leave it out for a single address",
+			"plugin %s: subnet %d is not between %d and %d", DirectType, c.Subnet, least, most)
 	}
 	return c, nil
 }
 
-// candidates are the links that can be meant, the likelier one first: that of a network beside the pod's first one has a name
-// that is made of the network's.
+// candidates are the links that can be meant, the likelier one first: that of a network beside the pod's first one has
+// a name that is made of the network's.
 func (c directConf) candidates(in Input) []vm.Input {
 	network := model.VMNetwork{Name: c.Args.CNI.LogicNetworkName}
 	nic := model.VMInterface{Name: cmp.Or(network.Name, in.Request.IfName), Binding: model.VMDirect, Network: network}
 	one := func(nic model.VMInterface) vm.Input {
 		out := vm.Input{
-			VM:   model.VM{Name: in.Request.ContainerID, Hostname: hostname(in.Request), Interfaces: []model.VMInterface{nic}, Owner: *cmp.Or(c.Owner, new(uint32))},
+			VM: model.VM{
+				Name: in.Request.ContainerID, Hostname: hostname(in.Request), Interfaces: []model.VMInterface{nic},
+				Owner: *cmp.Or(c.Owner, new(uint32)),
+			},
 			Join: c.Join, Answers: in.Answers, DNS: c.DNS, Subnet: c.Subnet, Asker: "plugin " + DirectType,
 		}
 		if c.MultiQueue {
@@ -136,7 +142,8 @@ func (Direct) Plan(in Input) (Step, error) {
 		return Step{}, err
 	}
 	if have := in.Answers[tapReady()]; !have.Found {
-		return Step{}, model.Faultf(model.CodeInvalidEnv, "modprobe tun, and let weft see the device", "plugin %s: no tap device can be made: %s", DirectType, have.Value)
+		return Step{}, model.Faultf(model.CodeInvalidEnv, "modprobe tun, and let weft see the device",
+			"plugin %s: no tap device can be made: %s", DirectType, have.Value)
 	}
 	all := c.candidates(in)
 	chosen := all[len(all)-1]
@@ -149,7 +156,8 @@ func (Direct) Plan(in Input) (Step, error) {
 	}
 	n := p.Networks[0]
 	if n.Device.OnNode {
-		return Step{}, model.Faultf(model.CodeInvalidConf, "it is there without this plugin", "plugin %s: the guest's tap is %s on the node", DirectType, n.Device.Target)
+		return Step{}, model.Faultf(model.CodeInvalidConf, "it is there without this plugin",
+			"plugin %s: the guest's tap is %s on the node", DirectType, n.Device.Target)
 	}
 	f := n.Fragment
 	f.Owner = Owner(in.Request.Key())
@@ -161,7 +169,9 @@ func (Direct) Plan(in Input) (Step, error) {
 	if in.Chain.Prev != nil {
 		step.Result = *in.Chain.Prev
 	}
-	step.Result.Interfaces = append(slices.Clone(step.Result.Interfaces), model.Interface{Name: n.Device.Target, MAC: f.Pod.Links[0].MAC.String(), Sandbox: in.Request.Netns})
+	step.Result.Interfaces = append(slices.Clone(step.Result.Interfaces), model.Interface{
+		Name: n.Device.Target, MAC: f.Pod.Links[0].MAC.String(), Sandbox: in.Request.Netns,
+	})
 	if n.Guest != nil {
 		step.Guests = []model.Guest{*n.Guest}
 	}

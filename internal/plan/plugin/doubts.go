@@ -73,7 +73,11 @@ func (Macvlan) Doubts(conf json.RawMessage) []model.Doubt {
 	if err != nil || c.Mode != passthru || c.MAC == "" {
 		return nil
 	}
-	return []model.Doubt{{Field: "mac", Msg: "mac becomes the master's too, with mode passthru", Hint: "choose another mode, or leave mac out"}}
+	return []model.Doubt{
+		{
+			Field: "mac", Msg: "mac becomes the master's too, with mode passthru", Hint: "choose another mode, or leave mac out",
+		},
+	}
 }
 
 // Doubts finds settings of a tap device that have no effect.
@@ -83,6 +87,7 @@ func (Tap) Doubts(conf json.RawMessage) []model.Doubt {
 		return nil
 	}
 	return []model.Doubt{{
-		Field: "ipam", Msg: "an address of a bridge's port is heard by nobody", Hint: "give the bridge the address, or leave bridge out",
+		Field: "ipam", Msg: "an address of a bridge's port is heard by nobody",
+		Hint: "give the bridge the address, or leave bridge out",
 	}}
 }

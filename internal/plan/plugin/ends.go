@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// ends are the container's interface, which an earlier plugin made, and its other end on the node, which has no name where
-// there is none (macvlan, a device).
+// ends are the container's interface, which an earlier plugin made, and its other end on the node, which has no name
+// where there is none (macvlan, a device).
 type ends struct {
 	pod, host state.Link
 }
@@ -38,7 +38,9 @@ func (in Input) ends() (ends, error) {
 
 func (in Input) plannedEnds() (e ends, planned bool) {
 	named := func(space state.Space, name string) (state.Link, bool) {
-		i := slices.IndexFunc(space.Links, func(l state.Link) bool { return l.Name == name && (l.Kind != "" || l.From != nil) })
+		i := slices.IndexFunc(space.Links, func(l state.Link) bool {
+			return l.Name == name && (l.Kind != "" || l.From != nil)
+		})
 		if i < 0 {
 			return state.Link{}, false
 		}
@@ -56,7 +58,8 @@ func (in Input) plannedEnds() (e ends, planned bool) {
 // prev is the result of the plugins before; a plugin that only changes what they made needs one.
 func (in Input) prev() (model.Result, error) {
 	if in.Chain.Prev == nil {
-		return model.Result{}, model.Faultf(model.CodeInvalidConf, "put it into a list, behind the plugin that makes the interface",
+		return model.Result{}, model.Faultf(model.CodeInvalidConf,
+			"put it into a list, behind the plugin that makes the interface",
 			"plugin %s: prevResult is missing", in.Conf.Type)
 	}
 	return *in.Chain.Prev, nil

@@ -43,7 +43,8 @@ func (Firewall) Observe(in Input) ([]state.Query, error) {
 	}
 	var queries []state.Query
 	if c.Backend == "" {
-		queries = append(queries, firewalld(), dropped("4"), dropped("6"), dropped(state.LegacyDropped+"4"), dropped(state.LegacyDropped+"6"))
+		queries = append(queries, firewalld(), dropped("4"), dropped("6"), dropped(state.LegacyDropped+"4"),
+			dropped(state.LegacyDropped+"6"))
 	}
 	if c.IngressPolicy == policyOpen {
 		return queries, nil
@@ -117,8 +118,8 @@ func (p protection) families() (v4, v6 bool) {
 	return v4, slices.ContainsFunc(p.addrs, netip.Addr.Is6)
 }
 
-// readBridge finds what a policy is about. The first interface of the result is the bridge, or the node's end of a routed
-// pair.
+// readBridge finds what a policy is about. The first interface of the result is the bridge, or the node's end of a
+// routed pair.
 func (p *protection) readBridge(in Input) error {
 	p.bridge = firstInterface(in)
 	kind, planned := plannedKind(in, p.bridge)

@@ -49,7 +49,8 @@ func readFirewall(conf model.PluginConf) (firewallConf, error) {
 			*o.value = o.unset
 		}
 		if !slices.Contains(o.allowed, *o.value) {
-			return c, model.Faultf(model.CodeInvalidConf, "choose one of "+strings.Join(slices.DeleteFunc(o.allowed, empty), ", "),
+			return c, model.Faultf(model.CodeInvalidConf, "choose one of "+
+				strings.Join(slices.DeleteFunc(o.allowed, empty), ", "),
 				"plugin firewall: %s %q is unknown", o.key, *o.value)
 		}
 	}
@@ -68,7 +69,8 @@ func empty(s string) bool { return s == "" }
 func (c firewallConf) checkNames() error {
 	const mostChain, mostZone = 28, 17
 	odd := func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }
-	if n := c.IptablesAdminChainName; len(n) > mostChain || strings.ContainsFunc(n, odd) || strings.ContainsAny(n[:1], "-!") {
+	if n := c.IptablesAdminChainName; len(n) > mostChain || strings.ContainsFunc(n, odd) ||
+		strings.ContainsAny(n[:1], "-!") {
 		return model.Faultf(model.CodeInvalidConf, "at most 28 characters, no white space, no - or ! at the beginning",
 			"plugin firewall: iptablesAdminChainName %q cannot be a chain's name", n)
 	}
@@ -83,8 +85,9 @@ func (c firewallConf) checkNames() error {
 	return nil
 }
 
-// backend is the wanted one. Where none is named: firewalld where it runs, as the reference plugin has it; iptables where
-// its FORWARD chain drops what it does not accept, since no other table's accept counts against that; else nftables.
+// backend is the wanted one. Where none is named: firewalld where it runs, as the reference plugin has it; iptables
+// where its FORWARD chain drops what it does not accept, since no other table's accept counts against that; else
+// nftables.
 func (c firewallConf) backend(answers state.Answers, addrs []netip.Addr) string {
 	if c.Backend != "" {
 		return c.Backend
@@ -100,7 +103,8 @@ func (c firewallConf) backend(answers state.Answers, addrs []netip.Addr) string 
 	return backendNFTables
 }
 
-// forwardDrops tells in which kinds of iptables the FORWARD chain drops what it does not accept: that of nft, and the older one.
+// forwardDrops tells in which kinds of iptables the FORWARD chain drops what it does not accept: that of nft, and the
+// older one.
 func forwardDrops(answers state.Answers, v6 bool) (plain, legacy bool) {
 	family, chain := "4", "ip filter FORWARD"
 	if v6 {
@@ -109,8 +113,8 @@ func forwardDrops(answers state.Answers, v6 bool) (plain, legacy bool) {
 	return answers[dropped(family)].Value == chain, answers[dropped(state.LegacyDropped+family)].Found
 }
 
-// unread tells of iptables of the older kind that may drop and that nobody can read. That they are in the kernel is no proof: most
-// of them accept everything.
+// unread tells of iptables of the older kind that may drop and that nobody can read. That they are in the kernel is no
+// proof: most of them accept everything.
 func (c firewallConf) unread(answers state.Answers, addrs []netip.Addr) []model.Doubt {
 	var out []model.Doubt
 	for _, family := range []string{"4", "6"} {
@@ -126,7 +130,9 @@ func (c firewallConf) unread(answers state.Answers, addrs []netip.Addr) []model.
 // UnreadLegacy tells of a table of the older iptables that nobody can read.
 func UnreadLegacy(table string) model.Doubt {
 	return model.Doubt{
-		Field: "backend", Msg: table + " of the older kind is in the kernel, and no program on the node reads it: if its chain FORWARD drops, containers are cut off",
+		Field: "backend",
+		Msg: table +
+			" of the older kind is in the kernel, and no program on the node reads it: if its chain FORWARD drops, containers are cut off",
 		Hint: "install iptables-legacy on the node, or unload iptable_filter and ip6table_filter; \"backend\": \"nftables\" accepts it as it is",
 	}
 }
@@ -173,7 +179,8 @@ func (Firewall) Doubts(raw json.RawMessage) []model.Doubt {
 	var out []model.Doubt
 	if set.IptablesAdminChainName != "" && set.Backend != "" && set.Backend != backendIPTables {
 		out = append(out, model.Doubt{
-			Field: "iptablesAdminChainName", Msg: "iptablesAdminChainName has no effect with backend " + set.Backend, Hint: "remove it",
+			Field: "iptablesAdminChainName", Msg: "iptablesAdminChainName has no effect with backend " + set.Backend,
+			Hint: "remove it",
 		})
 	}
 	if set.FirewalldZone != "" && set.Backend != "" && set.Backend != backendFirewalld {

@@ -27,7 +27,8 @@ func (p protection) iptables() []state.IPTables {
 	return out
 }
 
-// iptablesWhereDropped are the same, in each kind of iptables that drops; where none is known to, in that of the plain names.
+// iptablesWhereDropped are the same, in each kind of iptables that drops; where none is known to, in that of the plain
+// names.
 func (p protection) iptablesWhereDropped(answers state.Answers) []state.IPTables {
 	var out []state.IPTables
 	for _, t := range p.iptables() {
@@ -49,7 +50,10 @@ func (p protection) filter(v6 bool) state.IPTables {
 		{Text: commented("CNI firewall plugin rules") + " -j CNI-FORWARD", First: true, Shared: true},
 	}}
 	private := state.IPChain{Name: "CNI-FORWARD", Shared: true, Rules: []state.IPRule{
-		{Text: commented("CNI firewall plugin admin overrides") + " -j " + p.conf.IptablesAdminChainName, First: true, Shared: true},
+		{
+			Text: commented("CNI firewall plugin admin overrides") + " -j " + p.conf.IptablesAdminChainName, First: true,
+			Shared: true,
+		},
 	}}
 	for _, a := range p.addrs {
 		if a.Is6() == v6 {
@@ -82,7 +86,9 @@ func (p protection) stages() []state.IPChain {
 			state.IPRule{Text: fmt.Sprintf("-i %s -o %s %s -j DROP", p.bridge, p.bridge, policy), First: true, Shared: true})
 	}
 	first.Rules = append(first.Rules,
-		state.IPRule{Text: fmt.Sprintf("-i %s ! -o %s %s -j %s", p.bridge, p.bridge, policy, stage2), First: true, Shared: true},
+		state.IPRule{
+			Text: fmt.Sprintf("-i %s ! -o %s %s -j %s", p.bridge, p.bridge, policy, stage2), First: true, Shared: true,
+		},
 		state.IPRule{Text: anyPolicy() + " -j RETURN", Shared: true})
 	return []state.IPChain{second, first}
 }

@@ -56,9 +56,9 @@ func familyOf(a netip.Addr) string {
 	return "6"
 }
 
-// firewallTable is what is forwarded by IP. A bridge with a policy does not send to a container with a policy on another one,
-// and with "isolated" not to one of its own: as with the reference plugin, what comes from elsewhere is let in. Answers
-// always pass.
+// firewallTable is what is forwarded by IP. A bridge with a policy does not send to a container with a policy on
+// another one, and with "isolated" not to one of its own: as with the reference plugin, what comes from elsewhere is
+// let in. Answers always pass.
 func firewallTable() state.Table {
 	return state.Table{
 		Family: "inet", Name: "weft_firewall", Shared: true,

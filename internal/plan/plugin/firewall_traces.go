@@ -30,7 +30,8 @@ func (Firewall) Trace(in Input) []state.Query {
 	return queries
 }
 
-// tracedFirewall is the configuration, and the defaults in the place of one that is refused: both programs use these chains.
+// tracedFirewall is the configuration, and the defaults in the place of one that is refused: both programs use these
+// chains.
 func tracedFirewall(in Input) firewallConf {
 	c, err := decoded(in, readFirewall)
 	if err != nil {
@@ -39,8 +40,8 @@ func tracedFirewall(in Input) firewallConf {
 	return c
 }
 
-// Traces are the container's rules in the reference plugin's chain and its addresses in a zone. Nothing but the addresses
-// says whose they are; what ingress policies left stays, as it does with the reference plugin.
+// Traces are the container's rules in the reference plugin's chain and its addresses in a zone. Nothing but the
+// addresses says whose they are; what ingress policies left stays, as it does with the reference plugin.
 func (Firewall) Traces(in Input) Step {
 	c := tracedFirewall(in)
 	if in.Chain.Prev == nil {
@@ -65,8 +66,8 @@ func (Firewall) Traces(in Input) Step {
 	return step
 }
 
-// ofKinds are the container's rules in each kind of iptables that may have them: which one the plain names were when the rules were
-// made, nobody knows.
+// ofKinds are the container's rules in each kind of iptables that may have them: which one the plain names were when
+// the rules were made, nobody knows.
 func (p protection) ofKinds(found state.Answer, v6 bool) []state.IPTables {
 	var out []state.IPTables
 	for _, kind := range strings.Fields(found.Value) {

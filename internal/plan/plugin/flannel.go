@@ -20,8 +20,8 @@ const (
 	flannelDataDir    = "/var/lib/cni/flannel"
 )
 
-// Flannel stands for another plugin. Whoever plans a list puts that plugin in its place first (Delegate): it plans nothing
-// itself.
+// Flannel stands for another plugin. Whoever plans a list puts that plugin in its place first (Delegate): it plans
+// nothing itself.
 type Flannel struct{}
 
 // FlannelNode is what the node's flanneld says.
@@ -50,10 +50,12 @@ func readFlannel(conf model.PluginConf) (flannelConf, error) {
 	c.SubnetFile = cmp.Or(c.SubnetFile, flannelSubnetFile)
 	c.DataDir = cmp.Or(c.DataDir, flannelDataDir)
 	if _, there := c.Delegate["name"]; there {
-		return c, model.Faultf(model.CodeInvalidConf, "it is the network's", "plugin flannel: delegate.name %s must not be set", c.Delegate["name"])
+		return c, model.Faultf(model.CodeInvalidConf, "it is the network's",
+			"plugin flannel: delegate.name %s must not be set", c.Delegate["name"])
 	}
 	if _, there := c.Delegate["ipam"]; there {
-		return c, model.Faultf(model.CodeInvalidConf, "put ipam beside delegate, not into it", "plugin flannel: delegate.ipam must not be set")
+		return c, model.Faultf(model.CodeInvalidConf, "put ipam beside delegate, not into it",
+			"plugin flannel: delegate.ipam must not be set")
 	}
 	if _, err := c.routes(conf); err != nil {
 		return c, err
@@ -63,7 +65,8 @@ func readFlannel(conf model.PluginConf) (flannelConf, error) {
 	}
 	typ, err := c.delegateType(conf)
 	if err == nil && typ == FlannelType {
-		err = model.Faultf(model.CodeInvalidConf, `leave it out to have "bridge"`, "plugin flannel: delegate.type %q stands for itself", typ)
+		err = model.Faultf(model.CodeInvalidConf, `leave it out to have "bridge"`,
+			"plugin flannel: delegate.type %q stands for itself", typ)
 	}
 	return c, err
 }
@@ -75,7 +78,8 @@ func (c flannelConf) word(conf model.PluginConf, key string, raw json.RawMessage
 	var s string
 	err := decodeAt(conf, key, raw, &s)
 	if err == nil && s == "" {
-		err = model.Faultf(model.CodeInvalidConf, "leave it out, or name a plugin", "plugin flannel: %s %s names no plugin", key, raw)
+		err = model.Faultf(model.CodeInvalidConf, "leave it out, or name a plugin",
+			"plugin flannel: %s %s names no plugin", key, raw)
 	}
 	return s, err
 }
@@ -107,8 +111,8 @@ func (Flannel) Keys() []string {
 // IPAM is nil: it is the delegate that asks.
 func (Flannel) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
 
-// Decode refuses also what the delegate would, as far as it is built in and that is known without flanneld. It keeps nothing: what is
-// planned is the delegate.
+// Decode refuses also what the delegate would, as far as it is built in and that is known without flanneld. It keeps
+// nothing: what is planned is the delegate.
 func (f Flannel) Decode(conf model.PluginConf) (any, error) {
 	d, err := f.Delegate(conf, FlannelNode{})
 	if err != nil {
@@ -127,7 +131,8 @@ func (Flannel) Observe(Input) ([]state.Query, error) { return nil, errNotUnfolde
 func (Flannel) Plan(Input) (Step, error) { return Step{}, errNotUnfolded() }
 
 func errNotUnfolded() error {
-	return model.Faultf(model.CodeInternal, "this is a bug: report it", "plugin flannel: it has no plan without its delegate")
+	return model.Faultf(model.CodeInternal, "this is a bug: report it",
+		"plugin flannel: it has no plan without its delegate")
 }
 
 // SubnetFile is where the node's flanneld says what Delegate wants to know.
@@ -142,16 +147,17 @@ func (Flannel) DataDir(conf model.PluginConf) (string, error) {
 	return c.DataDir, err
 }
 
-// Saved are the files, in the order in which they are tried, that a container's delegate may be remembered in. The first is
-// the one that the reference plugin has. It forgets one of two such networks of a container; weft has the second for it.
+// Saved are the files, in the order in which they are tried, that a container's delegate may be remembered in. The
+// first is the one that the reference plugin has. It forgets one of two such networks of a container; weft has the
+// second for it.
 func (f Flannel) Saved(conf model.PluginConf, r model.Request) ([]string, error) {
 	dir, err := f.DataDir(conf)
 	first := path.Join(dir, r.ContainerID)
 	return []string{first, first + "." + r.IfName}, err
 }
 
-// Delegate is the plugin that conf stands for, on a node whose flanneld says what it says. It has the keys and values that
-// the reference plugin gives it.
+// Delegate is the plugin that conf stands for, on a node whose flanneld says what it says. It has the keys and values
+// that the reference plugin gives it.
 func (Flannel) Delegate(conf model.PluginConf, node FlannelNode) (model.PluginConf, error) {
 	c, err := readFlannel(conf)
 	if err != nil {
@@ -186,7 +192,8 @@ func (Flannel) Delegate(conf model.PluginConf, node FlannelNode) (model.PluginCo
 	return model.PluginConf{Type: typ, Raw: raw}, nil
 }
 
-// ipam is the delegate's section: host-local, unless another is named, with the node's subnets and routes to the cluster.
+// ipam is the delegate's section: host-local, unless another is named, with the node's subnets and routes to the
+// cluster.
 func (c flannelConf) ipam(conf model.PluginConf, node FlannelNode) (map[string]any, error) {
 	out := map[string]any{"type": "host-local"}
 	for key, value := range c.IPAM {

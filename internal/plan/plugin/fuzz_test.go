@@ -23,7 +23,10 @@ func FuzzPlan(f *testing.F) {
 	f.Add(`{"type":"ptp","dns":{"nameservers":null},"ipam":{"type":"x"},"ipMasqBackend":null}`, "IgnoreUnknown", "1")
 	f.Fuzz(func(t *testing.T, conf, key, value string) {
 		for kind, p := range Builtin() {
-			in := Input{Conf: model.PluginConf{Type: kind, Raw: json.RawMessage(conf)}, Request: request(), IPAM: dual(), Answers: programs(nil)}
+			in := Input{
+				Conf: model.PluginConf{Type: kind, Raw: json.RawMessage(conf)}, Request: request(), IPAM: dual(),
+				Answers: programs(nil),
+			}
 			in.Request.Args = [][2]string{{key, value}}
 			_, observed := p.Observe(in)
 			step, planned := p.Plan(in)

@@ -22,7 +22,9 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 func request() model.Request {
-	return model.Request{Network: "net", CNIVersion: "1.1.0", ContainerID: "c0ffee", Netns: "/run/netns/c0ffee", IfName: "eth0"}
+	return model.Request{
+		Network: "net", CNIVersion: "1.1.0", ContainerID: "c0ffee", Netns: "/run/netns/c0ffee", IfName: "eth0",
+	}
 }
 
 func confOf(text string) model.PluginConf {
@@ -55,7 +57,10 @@ func dual() *model.Result {
 		Routes: []model.Route{
 			{Dst: netip.MustParsePrefix("0.0.0.0/0")},
 			{Dst: netip.MustParsePrefix("::/0"), GW: netip.MustParseAddr("fd00:1::1")},
-			{Dst: netip.MustParsePrefix("192.168.0.0/16"), GW: netip.MustParseAddr("10.1.0.9"), MTU: 1400, AdvMSS: 1300, Priority: 50, Table: &table, Scope: &scope},
+			{
+				Dst: netip.MustParsePrefix("192.168.0.0/16"), GW: netip.MustParseAddr("10.1.0.9"), MTU: 1400, AdvMSS: 1300,
+				Priority: 50, Table: &table, Scope: &scope,
+			},
 		},
 		DNS: model.DNS{Nameservers: []string{"10.0.0.53"}},
 	}
@@ -81,21 +86,39 @@ func goldens() map[string]Input {
 			Conf:    confOf(`{"type":"loopback"}`),
 			Answers: exists(state.Pod, state.Link{Name: "lo", Up: state.On()}, "127.0.0.1/8"),
 		},
-		"ptp":          {Conf: confOf(`{"type":"ptp","ipam":{"type":"x"}}`), IPAM: v4()},
-		"ptp-dual":     {Conf: confOf(`{"type":"ptp","mtu":1400,"ipMasq":true,"ipam":{"type":"x"},"dns":{"domain":"d"}}`), IPAM: dual()},
-		"ptp-two":      {Conf: confOf(`{"type":"ptp","ipam":{"type":"x"}}`), IPAM: &model.Result{IPs: []model.IP{ip("10.1.0.5/24", "10.1.0.1"), ip("10.1.0.6/24", "10.1.0.1"), ip("10.9.0.1/32", "10.1.0.1")}}},
-		"bridge-l2":    {Conf: confOf(`{"type":"bridge","bridge":"br0"}`), Answers: state.Answers{bootID(): {Found: true, Value: "b007"}}},
+		"ptp": {Conf: confOf(`{"type":"ptp","ipam":{"type":"x"}}`), IPAM: v4()},
+		"ptp-dual": {
+			Conf: confOf(`{"type":"ptp","mtu":1400,"ipMasq":true,"ipam":{"type":"x"},"dns":{"domain":"d"}}`), IPAM: dual(),
+		},
+		"ptp-two": {
+			Conf: confOf(`{"type":"ptp","ipam":{"type":"x"}}`),
+			IPAM: &model.Result{
+				IPs: []model.IP{ip("10.1.0.5/24", "10.1.0.1"), ip("10.1.0.6/24", "10.1.0.1"), ip("10.9.0.1/32", "10.1.0.1")},
+			},
+		},
+		"bridge-l2": {
+			Conf: confOf(`{"type":"bridge","bridge":"br0"}`), Answers: state.Answers{bootID(): {Found: true, Value: "b007"}},
+		},
 		"bridge-plain": {Conf: confOf(`{"type":"bridge","ipam":{"type":"x"}}`), IPAM: v4()},
-		"bridge-gateway": {Conf: confOf(`{"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipMasq":true,"hairpinMode":true,"mtu":1400,
+		"bridge-gateway": {
+			Conf: confOf(`{"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipMasq":true,"hairpinMode":true,"mtu":1400,
 			"ipam":{"type":"x"}}`), IPAM: dual()},
 		"bridge-no-gateway-given": {
 			Conf: confOf(`{"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipam":{"type":"x"}}`),
 			IPAM: &model.Result{IPs: []model.IP{ip("10.1.0.5/24", ""), ip("fd00:1::5/64", "")}},
 		},
-		"bridge-ours":    {Conf: confOf(`{"type":"bridge","bridge":"br0","isGateway":true,"ipam":{"type":"x"}}`), IPAM: v4(), Answers: exists(state.Host, ours, "10.1.0.1/24")},
-		"bridge-foreign": {Conf: confOf(`{"type":"bridge","bridge":"br0","promiscMode":true,"mtu":9000,"ipam":{"type":"x"},"runtimeConfig":{"mac":"02:00:00:00:00:99"}}`), IPAM: v4(), Answers: exists(state.Host, bridge, "192.168.0.1/24")},
+		"bridge-ours": {
+			Conf: confOf(`{"type":"bridge","bridge":"br0","isGateway":true,"ipam":{"type":"x"}}`), IPAM: v4(),
+			Answers: exists(state.Host, ours, "10.1.0.1/24"),
+		},
+		"bridge-foreign": {
+			Conf: confOf(
+				`{"type":"bridge","bridge":"br0","promiscMode":true,"mtu":9000,"ipam":{"type":"x"},"runtimeConfig":{"mac":"02:00:00:00:00:99"}}`,
+			), IPAM: v4(), Answers: exists(state.Host, bridge, "192.168.0.1/24"),
+		},
 		"bridge-force": {
-			Conf: confOf(`{"type":"bridge","bridge":"br0","isGateway":true,"forceAddress":true,"ipam":{"type":"x"}}`), IPAM: dual(),
+			Conf:    confOf(`{"type":"bridge","bridge":"br0","isGateway":true,"forceAddress":true,"ipam":{"type":"x"}}`),
+			IPAM:    dual(),
 			Answers: exists(state.Host, ours, "10.9.0.1/24", "fd00:1::9/64", "fd00:9::1/64", "fe80::1/64"),
 		},
 	}
@@ -174,7 +197,8 @@ func show(t *testing.T, queries []state.Query, s Step) string {
 	t.Helper()
 	var b strings.Builder
 	for _, q := range queries {
-		fmt.Fprintf(&b, "ask %s %s%s%s%s\n", q.Space, q.Link, q.Sysctl, q.Program, askLinkOf(q)+askShape(q)+askTune(q)+askPort(q)+askKinds(q))
+		fmt.Fprintf(&b, "ask %s %s%s%s%s\n", q.Space, q.Link, q.Sysctl, q.Program,
+			askLinkOf(q)+askShape(q)+askTune(q)+askPort(q)+askKinds(q))
 	}
 	fmt.Fprintf(&b, "owner %s\n", s.Fragment.Owner)
 	for _, name := range []state.SpaceName{state.Host, state.Pod} {
@@ -208,7 +232,8 @@ func showSpace(b *strings.Builder, s state.Space) {
 		fmt.Fprintf(b, "  %s%s\n", l, shareMark(l.Shared))
 	}
 	for _, a := range s.Addrs {
-		fmt.Fprintf(b, "  %s%s%s%s\n", a, mark(a.NoDAD, " nodad"), mark(a.NoPrefixRoute, " noprefixroute"), shareMark(a.Shared))
+		fmt.Fprintf(b, "  %s%s%s%s\n", a, mark(a.NoDAD, " nodad"), mark(a.NoPrefixRoute, " noprefixroute"),
+			shareMark(a.Shared))
 	}
 	for _, r := range s.Routes {
 		fmt.Fprintf(b, "  %s%s\n", r, shareMark(r.Shared))
@@ -225,13 +250,16 @@ func showSpace(b *strings.Builder, s state.Space) {
 	for _, t := range s.Tables {
 		fmt.Fprintf(b, "  table %s %s%s\n", t.Family, t.Name, shareMark(t.Shared))
 		for _, set := range t.Sets {
-			fmt.Fprintf(b, "    set %s { %s }%s\n", set.Name, set.Key+mark(set.Data != "", " : "+set.Data), mark(set.Interval, " interval"))
+			fmt.Fprintf(b, "    set %s { %s }%s\n", set.Name, set.Key+mark(set.Data != "", " : "+set.Data),
+				mark(set.Interval, " interval"))
 			for _, e := range set.Elements {
-				fmt.Fprintf(b, "      %s comment %q%s\n", strings.TrimSpace(strings.Join(e.Key, " . ")+" "+e.Keeps)+showValue(e), e.Comment, shareMark(e.Shared))
+				fmt.Fprintf(b, "      %s comment %q%s\n", strings.TrimSpace(strings.Join(e.Key, " . ")+" "+e.Keeps)+showValue(e),
+					e.Comment, shareMark(e.Shared))
 			}
 		}
 		for _, c := range t.Chains {
-			fmt.Fprintf(b, "    chain %s { type %s hook %s priority %d; policy %s; }\n", c.Name, c.Type, c.Hook, c.Priority, c.Policy)
+			fmt.Fprintf(b, "    chain %s { type %s hook %s priority %d; policy %s; }\n", c.Name, c.Type, c.Hook,
+				c.Priority, c.Policy)
 			for _, r := range c.Rules {
 				fmt.Fprintf(b, "      %s\n", r.Text)
 			}

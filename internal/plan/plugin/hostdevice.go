@@ -106,7 +106,8 @@ func (h HostDevice) Plan(in Input) (Step, error) {
 func lent(r model.Request, have state.Answer, a addressed) state.Space {
 	name := have.Link.Name
 	s := state.Space{Links: []state.Link{{
-		Name: r.IfName, From: &state.Origin{Space: state.Host, Name: name, Hardware: have.Link.Kind == ""}, Alias: name, Up: state.On(),
+		Name: r.IfName, From: &state.Origin{Space: state.Host, Name: name, Hardware: have.Link.Kind == ""}, Alias: name,
+		Up: state.On(),
 	}}}
 	for _, ip := range a.ips {
 		s.Addrs = append(s.Addrs, state.Addr{Link: r.IfName, Prefix: ip.Address})
@@ -163,14 +164,15 @@ func (HostDevice) Trace(in Input) []state.Query {
 	return queries
 }
 
-// Traces is the device, where it bears the mark of having been moved: in the container, or back on the node under a name
-// that is not its own, because the container's namespace died.
+// Traces is the device, where it bears the mark of having been moved: in the container, or back on the node under a
+// name that is not its own, because the container's namespace died.
 func (HostDevice) Traces(in Input) Step {
 	name, back := "", state.Link{}
 	if c, err := decoded(in, readHostDevice); err == nil {
 		name, back = c.Device, in.Answers[c.query()].Link
 	}
-	if back.Alias != "" && back.Alias != back.Name && (back.Name == in.Request.IfName || strings.HasPrefix(back.Name, "dev")) {
+	if back.Alias != "" && back.Alias != back.Name &&
+		(back.Name == in.Request.IfName || strings.HasPrefix(back.Name, "dev")) {
 		name = back.Alias
 	}
 	if lent := in.Answers[state.Query{Space: state.Pod, Link: in.Request.IfName}].Link; lent.Alias != "" {

@@ -57,7 +57,8 @@ func readHostDevice(conf model.PluginConf) (hostDeviceConf, error) {
 	case 1:
 		return c, c.check(conf)
 	}
-	return c, model.Faultf(model.CodeInvalidConf, nameOneDevice, "plugin host-device: %s exclude each other", strings.Join(given, " and "))
+	return c, model.Faultf(model.CodeInvalidConf, nameOneDevice, "plugin host-device: %s exclude each other",
+		strings.Join(given, " and "))
 }
 
 // check refuses words that cannot be the device's.
@@ -65,13 +66,15 @@ func (c *hostDeviceConf) check(conf model.PluginConf) error {
 	switch {
 	case c.Device != "":
 		if c.Device == lo {
-			return model.Faultf(model.CodeInvalidConf, "every namespace has its own", `plugin host-device: device "lo" cannot be moved`)
+			return model.Faultf(model.CodeInvalidConf, "every namespace has its own",
+				`plugin host-device: device "lo" cannot be moved`)
 		}
 		return checkDeviceName(c.Device)
 	case c.HWAddr != "":
 		mac, err := state.ParseMAC(c.HWAddr)
 		if err != nil {
-			return model.Faultf(model.CodeInvalidConf, "six bytes, for example 02:00:00:00:00:01", "plugin host-device: hwaddr: %w", err)
+			return model.Faultf(model.CodeInvalidConf, "six bytes, for example 02:00:00:00:00:01",
+				"plugin host-device: hwaddr: %w", err)
 		}
 		if mac.IsZero() {
 			return model.Faultf(model.CodeInvalidConf, "", "plugin host-device: hwaddr %s is no device's", c.HWAddr)
@@ -96,7 +99,8 @@ func checkDeviceName(name string) error {
 	if len(name) <= most && name != "." && name != ".." && !strings.ContainsAny(name, "/ \t\n\x00") {
 		return nil
 	}
-	return model.Faultf(model.CodeInvalidConf, "ip link shows the node's devices", "plugin host-device: device %q is no device's name", name)
+	return model.Faultf(model.CodeInvalidConf, "ip link shows the node's devices",
+		"plugin host-device: device %q is no device's name", name)
 }
 
 // checkBusID refuses what would leave the bus's directory.
@@ -104,7 +108,8 @@ func checkBusID(field, id string) error {
 	if id != "." && id != ".." && !strings.ContainsAny(id, "/\x00") {
 		return nil
 	}
-	return model.Faultf(model.CodeInvalidConf, "for example 0000:00:1f.6", "plugin host-device: %s %q is no address on a bus", field, id)
+	return model.Faultf(model.CodeInvalidConf, "for example 0000:00:1f.6",
+		"plugin host-device: %s %q is no address on a bus", field, id)
 }
 
 func (c hostDeviceConf) query() state.Query {
@@ -133,7 +138,8 @@ func (c hostDeviceConf) device(answers state.Answers) (state.Answer, error) {
 	have := answers[c.query()]
 	switch {
 	case !have.Found:
-		return have, model.Faultf(model.CodeInvalidConf, "it is perhaps in a container already", "plugin host-device: %s is not on this node", c.name())
+		return have, model.Faultf(model.CodeInvalidConf, "it is perhaps in a container already",
+			"plugin host-device: %s is not on this node", c.name())
 	case have.Link.Name == "" && !userspace(have.Driver):
 		return have, model.Faultf(model.CodeInvalidConf, "it is perhaps in a container already, or has no driver",
 			"plugin host-device: %s has no network device on this node", c.name())

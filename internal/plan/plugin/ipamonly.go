@@ -9,18 +9,20 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// IPAMOnly gives addresses to an interface that another vendor's plugin makes: that plugin executes an IPAM plugin by the protocol,
-// with its own configuration. It stands alone in a list, where cniserver puts it: no program of that name exists.
+// IPAMOnly gives addresses to an interface that another vendor's plugin makes: that plugin executes an IPAM plugin by
+// the protocol, with its own configuration. It stands alone in a list, where cniserver puts it: no program of that name
+// exists.
 type IPAMOnly struct{}
 
 // IPAMOnlyType is IPAMOnly's type.
 const IPAMOnlyType = "weft-ipam"
 
-// ipamNetwork begins the name of the network under which the addresses are recorded. The plugin that has them allocated may be
-// one that the agent executes itself, for an attachment to the network of the configuration's own name.
+// ipamNetwork begins the name of the network under which the addresses are recorded. The plugin that has them allocated
+// may be one that the agent executes itself, for an attachment to the network of the configuration's own name.
 const ipamNetwork = IPAMOnlyType + "."
 
-// IPAMNetwork is the name under which addresses for interfaces of a network are recorded when a plugin of another vendor makes them.
+// IPAMNetwork is the name under which addresses for interfaces of a network are recorded when a plugin of another
+// vendor makes them.
 func IPAMNetwork(network string) string { return ipamNetwork + network }
 
 // IsIPAMNetwork reports whether a name is one of IPAMNetwork's.
@@ -47,7 +49,8 @@ func (IPAMOnly) Decode(conf model.PluginConf) (any, error) { return readIPAMOnly
 func readIPAMOnly(conf model.PluginConf) (ipamOnlyConf, error) {
 	section, err := ipamSection(conf)
 	if err == nil && section == nil {
-		err = model.Faultf(model.CodeInvalidConf, `an IPAM plugin is executed by another one, whose "ipam" names it`, "ipam: missing")
+		err = model.Faultf(model.CodeInvalidConf, `an IPAM plugin is executed by another one, whose "ipam" names it`,
+			"ipam: missing")
 	}
 	if err != nil {
 		return ipamOnlyConf{}, err
@@ -62,8 +65,8 @@ func readIPAMOnly(conf model.PluginConf) (ipamOnlyConf, error) {
 // Observe asks nothing.
 func (IPAMOnly) Observe(Input) ([]state.Query, error) { return nil, nil }
 
-// Plan makes nothing: the addresses are the result. Calico's plugin makes the node's routes to a pod only where its IPAM plugin returns
-// routes, and Calico's own returns one to each address.
+// Plan makes nothing: the addresses are the result. Calico's plugin makes the node's routes to a pod only where its
+// IPAM plugin returns routes, and Calico's own returns one to each address.
 func (IPAMOnly) Plan(in Input) (Step, error) {
 	result := *in.IPAM
 	c, err := decoded(in, readIPAMOnly)

@@ -14,11 +14,13 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestIPAMOnlyRoutes: the result of calico-ipam has a route to each address, as that of Calico's own; without them Calico's plugin makes no
-// route of the node's to the pod.
+// TestIPAMOnlyRoutes: the result of calico-ipam has a route to each address, as that of Calico's own; without them
+// Calico's plugin makes no route of the node's to the pod.
 func TestIPAMOnlyRoutes(t *testing.T) {
 	addrs := []netip.Prefix{netip.MustParsePrefix("10.244.0.1/32"), netip.MustParsePrefix("fd10::1/128")}
-	for typ, want := range map[string][]model.Route{"calico-ipam": {{Dst: addrs[0]}, {Dst: addrs[1]}}, "whereabouts": nil} {
+	for typ, want := range map[string][]model.Route{
+		"calico-ipam": {{Dst: addrs[0]}, {Dst: addrs[1]}}, "whereabouts": nil,
+	} {
 		given := model.Result{IPs: []model.IP{{Address: addrs[0]}, {Address: addrs[1]}}}
 		raw := json.RawMessage(fmt.Sprintf(`{"type":"weft-ipam","ipam":{"type":%q}}`, typ))
 		step, err := IPAMOnly{}.Plan(Input{Conf: model.PluginConf{Type: IPAMOnlyType, Raw: raw}, IPAM: &given})

@@ -7,8 +7,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Ipvlan puts the container on the wire of one of the node's links, with that link's MAC: the kernel tells containers apart
-// by their addresses.
+// Ipvlan puts the container on the wire of one of the node's links, with that link's MAC: the kernel tells containers
+// apart by their addresses.
 type Ipvlan struct{}
 
 type ipvlanConf struct {
@@ -70,7 +70,8 @@ func (c *ipvlanConf) read(in Input) (err error) {
 	if c.ipam || in.Chain.Prev != nil && len(in.Chain.Prev.IPs) > 0 {
 		return nil
 	}
-	return model.Faultf(model.CodeInvalidConf, `add "ipam": {"type": …}`, "plugin ipvlan: ipam.type is missing, and no plugin before gave addresses")
+	return model.Faultf(model.CodeInvalidConf, `add "ipam": {"type": …}`,
+		"plugin ipvlan: ipam.type is missing, and no plugin before gave addresses")
 }
 
 // Observe asks for the master and whether the interface's name is free.

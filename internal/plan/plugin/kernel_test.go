@@ -87,7 +87,9 @@ func (n *node) add(id string) (pod, error) {
 		return p, err
 	}
 	if section != nil {
-		given, err := n.ipam.Add(n.t.Context(), ipam.Ask{Conf: conf.Raw, Network: network.Name, ContainerID: id, IfName: "eth0"})
+		given, err := n.ipam.Add(n.t.Context(), ipam.Ask{
+			Conf: conf.Raw, Network: network.Name, ContainerID: id, IfName: "eth0",
+		})
 		if err != nil {
 			return p, err
 		}
@@ -134,11 +136,15 @@ func networks() map[string]string {
 	return map[string]string{
 		"ptp":            head + `"type":"ptp","mtu":1400,"ipMasq":true,` + ranges + "}",
 		"bridge-gateway": head + `"type":"bridge","bridge":"br0","isGateway":true,"ipMasq":true,"mtu":1400,` + ranges + "}",
-		"bridge-default": head + `"type":"bridge","bridge":"br0","isDefaultGateway":true,"hairpinMode":true,"ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}`,
-		"bridge-spoof":   head + `"type":"bridge","bridge":"br0","isGateway":true,"macspoofchk":true,"enabledad":true,` + ranges + "}",
-		"ptp-six":        head + `"type":"ptp","ipMasq":true,"ipam":{"type":"host-local","subnet":"fd00:1::/64"}}`,
-		"bridge-six":     head + `"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipMasq":true,"ipam":{"type":"host-local","subnet":"fd00:1::/64"}}`,
-		"bridge-promisc": head + `"type":"bridge","bridge":"br0","isGateway":true,"promiscMode":true,"ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}`,
+		"bridge-default": head +
+			`"type":"bridge","bridge":"br0","isDefaultGateway":true,"hairpinMode":true,"ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}`,
+		"bridge-spoof": head + `"type":"bridge","bridge":"br0","isGateway":true,"macspoofchk":true,"enabledad":true,` +
+			ranges + "}",
+		"ptp-six": head + `"type":"ptp","ipMasq":true,"ipam":{"type":"host-local","subnet":"fd00:1::/64"}}`,
+		"bridge-six": head +
+			`"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipMasq":true,"ipam":{"type":"host-local","subnet":"fd00:1::/64"}}`,
+		"bridge-promisc": head +
+			`"type":"bridge","bridge":"br0","isGateway":true,"promiscMode":true,"ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}`,
 	}
 }
 
@@ -175,7 +181,8 @@ func TestPodsReachEachOtherAtOnce(t *testing.T) {
 			if err := a.spaces.RemoveShared(t.Context(), a.fragment); err != nil {
 				t.Fatal(err)
 			}
-			if left := nettest.Run(t, n.ns, "ip", "-br", "link"); strings.Contains(left, "veth") || strings.Contains(left, "br0") {
+			if left := nettest.Run(t, n.ns, "ip", "-br", "link"); strings.Contains(left, "veth") ||
+				strings.Contains(left, "br0") {
 				t.Errorf("left on the node:\n%s", left)
 			}
 			if left := strings.TrimSpace(nettest.Run(t, n.ns, "nft", "list", "ruleset")); left != "" {
@@ -192,7 +199,8 @@ func byIPTables(name string) string {
 // TestMasquerade joins a node to a world that knows no way back to its pods.
 func TestMasquerade(t *testing.T) {
 	for name, conf := range map[string]string{
-		"ptp": networks()["ptp"], "bridge": networks()["bridge-gateway"], "ptp-iptables": byIPTables("ptp"), "bridge-iptables": byIPTables("bridge-gateway"),
+		"ptp": networks()["ptp"], "bridge": networks()["bridge-gateway"], "ptp-iptables": byIPTables("ptp"),
+		"bridge-iptables": byIPTables("bridge-gateway"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, conf)
@@ -304,7 +312,8 @@ func TestWireOnly(t *testing.T) {
 	nettest.Run(t, a.ns, "ip", "addr", "add", "10.1.0.1/24", "dev", "eth0")
 	nettest.Run(t, b.ns, "ip", "addr", "add", "10.1.0.2/24", "dev", "eth0")
 	ping(t, a.ns, netip.MustParseAddr("10.1.0.2"))
-	if first, second := a.result.Interfaces[0].MAC, b.result.Interfaces[0].MAC; first != second || first != mac(t, n.ns, "br0") {
+	if first, second := a.result.Interfaces[0].MAC, b.result.Interfaces[0].MAC; first != second ||
+		first != mac(t, n.ns, "br0") {
 		t.Errorf("results say %s and %s, the bridge has %s", first, second, mac(t, n.ns, "br0"))
 	}
 }

@@ -15,7 +15,9 @@ import (
 // What is planned for the interface alone is part, in the same words, of what is planned once the addresses are known,
 // whatever they are; and it has no addresses but those that the planner chose itself.
 func TestLinkAloneIsPartOfTheWhole(t *testing.T) {
-	results := map[string]*model.Result{"IPv4": v4(), "dual": dual(), "IPv6": {IPs: []model.IP{ip("fd00:1::5/64", "fd00:1::1")}}}
+	results := map[string]*model.Result{
+		"IPv4": v4(), "dual": dual(), "IPv6": {IPs: []model.IP{ip("fd00:1::5/64", "fd00:1::1")}},
+	}
 	for name, text := range map[string]string{
 		"bridge":         `{"type":"bridge","ipam":{"type":"dhcp"}}`,
 		"bridge gateway": `{"type":"bridge","isDefaultGateway":true,"ipMasq":true,"ipMasqBackend":"nftables","ipam":{"type":"dhcp"}}`,

@@ -36,8 +36,8 @@ func (Loopback) Observe(Input) ([]state.Query, error) {
 	return []state.Query{{Space: state.Pod, Link: lo}}, nil
 }
 
-// Plan brings lo up, and remembers that it was down. Its addresses are the kernel's own; a result that came from before is
-// passed on as it is. The interface is always lo, whatever CNI_IFNAME says.
+// Plan brings lo up, and remembers that it was down. Its addresses are the kernel's own; a result that came from before
+// is passed on as it is. The interface is always lo, whatever CNI_IFNAME says.
 func (l Loopback) Plan(in Input) (Step, error) {
 	step := Step{Fragment: state.Fragment{
 		Owner: Owner(in.Request.Key()),
@@ -45,7 +45,9 @@ func (l Loopback) Plan(in Input) (Step, error) {
 	}}
 	answer := in.Answers[state.Query{Space: state.Pod, Link: lo}]
 	if answer.Found && answer.Link.Up != nil && !*answer.Link.Up {
-		step.Restore = state.Fragment{Owner: step.Fragment.Owner, Pod: state.Space{Links: []state.Link{{Name: lo, Up: state.Off()}}}}
+		step.Restore = state.Fragment{
+			Owner: step.Fragment.Owner, Pod: state.Space{Links: []state.Link{{Name: lo, Up: state.Off()}}},
+		}
 	}
 	if in.Chain.Prev != nil {
 		step.Result = *in.Chain.Prev
@@ -69,7 +71,8 @@ func loopbackAddrs(a state.Answer) ([]model.IP, error) {
 	v6 := model.IP{Interface: &zero, Address: netip.MustParsePrefix("::1/128")}
 	for _, addr := range a.Addrs {
 		if ip := addr.Prefix.Addr(); !ip.IsLoopback() && !ip.IsLinkLocalUnicast() {
-			return nil, model.Faultf(model.CodeInternal, "", "interface lo has the address %s, which is no loopback address", addr.Prefix)
+			return nil, model.Faultf(model.CodeInternal, "",
+				"interface lo has the address %s, which is no loopback address", addr.Prefix)
 		}
 	}
 	up := a.Found && a.Link.Up != nil && *a.Link.Up

@@ -46,10 +46,12 @@ func readMacvlan(conf model.PluginConf) (macvlanConf, error) {
 		c.Mode = "bridge"
 	case "bridge", "private", "vepa", passthru:
 	default:
-		return c, model.Faultf(model.CodeInvalidConf, "", "plugin macvlan: mode %q is none of bridge, private, vepa and passthru", c.Mode)
+		return c, model.Faultf(model.CodeInvalidConf, "",
+			"plugin macvlan: mode %q is none of bridge, private, vepa and passthru", c.Mode)
 	}
 	if c.BcQueueLen > 1<<31-1 {
-		return c, model.Faultf(model.CodeInvalidConf, "the kernel's own is 1000", "plugin macvlan: bcqueuelen %d is above %d", c.BcQueueLen, 1<<31-1)
+		return c, model.Faultf(model.CodeInvalidConf, "the kernel's own is 1000", "plugin macvlan: bcqueuelen %d is above %d",
+			c.BcQueueLen, 1<<31-1)
 	}
 	if _, err := c.mac(conf, model.Request{}); err != nil {
 		return c, err

@@ -27,8 +27,8 @@ func (c masqConf) check(conf model.PluginConf) error {
 		"plugin %s: ipMasqBackend %q is not known", conf.Type, *c.backend)
 }
 
-// iptables tells whether the rules are to be made by the host's iptables programs. Without being told, weft uses nft: it
-// needs no program and works beside whichever iptables the node has.
+// iptables tells whether the rules are to be made by the host's iptables programs. Without being told, weft uses nft:
+// it needs no program and works beside whichever iptables the node has.
 func (c masqConf) iptables() bool {
 	return c.on && c.backend != nil && *c.backend == "iptables"
 }
@@ -84,7 +84,8 @@ func (c masqConf) plan(in Input, f *state.Fragment, a addressed) error {
 	return nil
 }
 
-// masqueradeChains are the reference plugin's chains and rules for an attachment's addresses of one family, in its order.
+// masqueradeChains are the reference plugin's chains and rules for an attachment's addresses of one family, in its
+// order.
 func masqueradeChains(k model.AttachmentKey, ips []model.IP, v6 bool) state.IPTables {
 	multicast := "224.0.0.0/4"
 	if v6 {

@@ -26,7 +26,8 @@ func (c *masterConf) check(conf model.PluginConf) error {
 	}
 	c.ipam = section != nil
 	if c.Master == lo {
-		return model.Faultf(model.CodeInvalidConf, "ip link shows the links that there are", `plugin %s: master "lo" leads nowhere`, conf.Type)
+		return model.Faultf(model.CodeInvalidConf, "ip link shows the links that there are",
+			`plugin %s: master "lo" leads nowhere`, conf.Type)
 	}
 	if c.Master != "" {
 		if err := checkMasterName(conf, c.Master); err != nil {
@@ -41,7 +42,8 @@ func checkMasterName(conf model.PluginConf, name string) error {
 	if checkDeviceName(name) == nil {
 		return nil
 	}
-	return model.Faultf(model.CodeInvalidConf, "ip link shows the links that there are", "plugin %s: master %q is no link's name", conf.Type, name)
+	return model.Faultf(model.CodeInvalidConf, "ip link shows the links that there are",
+		"plugin %s: master %q is no link's name", conf.Type, name)
 }
 
 func (c masterConf) space() state.SpaceName {
@@ -80,7 +82,9 @@ func (c masterConf) master(in Input) (state.Link, error) {
 	if c.LinkInContainer && c.Master != "" {
 		// A link that the same list makes is perhaps not there yet.
 		planned := in.Chain.Fragment.Pod.Links
-		i := slices.IndexFunc(planned, func(l state.Link) bool { return l.Name == c.Master && (l.Kind != "" || l.From != nil) })
+		i := slices.IndexFunc(planned, func(l state.Link) bool {
+			return l.Name == c.Master && (l.Kind != "" || l.From != nil)
+		})
 		if i >= 0 {
 			return planned[i], c.checkMTU(in, planned[i])
 		}
@@ -98,7 +102,8 @@ func (c masterConf) master(in Input) (state.Link, error) {
 			return have.Link, c.checkMTU(in, have.Link)
 		}
 	}
-	return state.Link{}, model.Faultf(model.CodeInvalidConf, "name the link to use", "plugin %s: master is missing, and there is no default route %s",
+	return state.Link{}, model.Faultf(model.CodeInvalidConf, "name the link to use",
+		"plugin %s: master is missing, and there is no default route %s",
 		in.Conf.Type, c.where())
 }
 
@@ -107,7 +112,8 @@ func (c masterConf) checkMTU(in Input, master state.Link) error {
 	if master.MTU == 0 || c.MTU <= master.MTU {
 		return nil
 	}
-	return model.Faultf(model.CodeInvalidConf, "leave mtu out to have the master's", "plugin %s: mtu %d is above the %d of master %q",
+	return model.Faultf(model.CodeInvalidConf, "leave mtu out to have the master's",
+		"plugin %s: mtu %d is above the %d of master %q",
 		in.Conf.Type, c.MTU, master.MTU, master.Name)
 }
 

@@ -57,8 +57,8 @@ func podMAC(r model.Request) state.MAC {
 	return state.SeedMAC(seed(r) + "/pod/mac")
 }
 
-// machineMAC is that of the virtual machine whose the attachment is, in whichever container: a guest remembers its interfaces by
-// theirs, and so does a DHCP server. Zero: the attachment is of none, or nothing of it is to stay.
+// machineMAC is that of the virtual machine whose the attachment is, in whichever container: a guest remembers its
+// interfaces by theirs, and so does a DHCP server. Zero: the attachment is of none, or nothing of it is to stay.
 func machineMAC(r model.Request) state.MAC {
 	vm := r.VM()
 	if vm == nil || r.Keeps() == model.KeepNever {
@@ -67,14 +67,14 @@ func machineMAC(r model.Request) state.MAC {
 	return vm.MAC(r.Network, r.IfName)
 }
 
-// portMAC chooses the hardware address of the container's end on a bridge from its address: when the address is given to
-// another container, what the others know about it stays true, and nobody needs to be told.
+// portMAC chooses the hardware address of the container's end on a bridge from its address: when the address is given
+// to another container, what the others know about it stays true, and nobody needs to be told.
 func portMAC(bridge string, addr netip.Addr) state.MAC {
 	return state.SeedMAC("bridge/" + bridge + "/" + addr.String() + "/mac")
 }
 
-// hostMAC chooses the hardware address of the node's end. It begins with fe, so that it is never the lowest on a bridge:
-// a bridge whose address nobody set takes the lowest one of its ports, and would change it as they come and go.
+// hostMAC chooses the hardware address of the node's end. It begins with fe, so that it is never the lowest on a
+// bridge: a bridge whose address nobody set takes the lowest one of its ports, and would change it as they come and go.
 func hostMAC(r model.Request) state.MAC {
 	mac := state.SeedMAC(seed(r) + "/host/mac")
 	mac[0] = 0xfe

@@ -29,9 +29,10 @@ func TestPodsLookAsThoseOfTheReferencePlugins(t *testing.T) {
 	const both = `"ipam":{"type":"host-local","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00:1::/64"}]],"dataDir":"DIR",
 		"routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"},{"dst":"192.168.0.0/16","gw":"10.1.0.1","priority":50},{"dst":"fd09::/16"}]}`
 	for name, conf := range map[string]string{
-		"ptp":            head + `"type":"ptp","mtu":1400,` + both + "}",
-		"bridge":         head + `"type":"bridge","bridge":"br0","isGateway":true,"mtu":1400,` + both + "}",
-		"bridge-default": head + `"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipam":{"type":"host-local","subnet":"10.1.0.0/24","dataDir":"DIR"}}`,
+		"ptp":    head + `"type":"ptp","mtu":1400,` + both + "}",
+		"bridge": head + `"type":"bridge","bridge":"br0","isGateway":true,"mtu":1400,` + both + "}",
+		"bridge-default": head +
+			`"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipam":{"type":"host-local","subnet":"10.1.0.0/24","dataDir":"DIR"}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			ref, refPod := nettest.NS(t, "ref"), nettest.NS(t, "refpod")
@@ -55,7 +56,8 @@ func reference(t *testing.T, bin string, node, pod *netns.NS, conf string) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(filepath.Join(bin, c.Type))
-	cmd.Env = append(os.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID=c1", "CNI_NETNS="+pod.Path(), "CNI_IFNAME=eth0", "CNI_PATH="+bin)
+	cmd.Env = append(os.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID=c1", "CNI_NETNS="+pod.Path(), "CNI_IFNAME=eth0",
+		"CNI_PATH="+bin)
 	cmd.Stdin = strings.NewReader(conf)
 	var out strings.Builder
 	cmd.Stdout = &out
@@ -101,7 +103,8 @@ func look(t *testing.T, ns *netns.NS) []string {
 		parse(t, nettest.Run(t, ns, "ip", "-j", family, "route"), &routes)
 		for _, r := range routes {
 			if !strings.HasPrefix(r.Dst, "fe80:") && !slices.Contains(own, r.Dst) {
-				out = append(out, fmt.Sprintf("route %s via %q dev %s src %q metric %d", r.Dst, r.Gateway, common(r.Dev), r.Prefsrc, r.Metric))
+				out = append(out,
+					fmt.Sprintf("route %s via %q dev %s src %q metric %d", r.Dst, r.Gateway, common(r.Dev), r.Prefsrc, r.Metric))
 			}
 		}
 	}

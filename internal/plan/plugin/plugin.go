@@ -29,9 +29,10 @@ type Input struct {
 	MTU int
 }
 
-// Late says when IPAM is asked. An IPAM plugin that sends packets (dhcp), and every foreign one, needs the interface: then
-// Plan is called twice with the same answers, first for the interface alone, then for everything. What the first call
-// planned is applied in between and must be part of what the second one plans, so nothing of it may come from addresses.
+// Late says when IPAM is asked. An IPAM plugin that sends packets (dhcp), and every foreign one, needs the interface:
+// then Plan is called twice with the same answers, first for the interface alone, then for everything. What the first
+// call planned is applied in between and must be part of what the second one plans, so nothing of it may come from
+// addresses.
 type Late uint8
 
 // When IPAM is asked.
@@ -80,18 +81,19 @@ type Step struct {
 // # Order
 //
 // The planners of a list are asked in its order: Decode of all before anything is promised; then for each one its IPAM
-// section is answered, Observe, its queries are answered, Plan. Chain.Fragment is the sum of the earlier steps' fragments
-// in that order, Chain.Prev the Result of the step before. The first planner of an ADD has an empty Chain, unless the
-// caller handed a prevResult in. Plan is for ADD: an interface that exists is an error there. CHECK, DEL and GC use the
-// recorded sum.
+// section is answered, Observe, its queries are answered, Plan. Chain.Fragment is the sum of the earlier steps'
+// fragments in that order, Chain.Prev the Result of the step before. The first planner of an ADD has an empty Chain,
+// unless the caller handed a prevResult in. Plan is for ADD: an interface that exists is an error there. CHECK, DEL and
+// GC use the recorded sum.
 type Planner interface {
 	// Type is the plugin's name ("bridge").
 	Type() string
 	// Keys are the configuration keys the plugin knows, dotted for nested objects and with [] for lists
 	// ("ipam", "vlanTrunk[].minID"); what `weft cni validate` compares unknown keys with.
 	Keys() []string
-	// Decode reads a configuration, and refuses one that can never be planned. It is asked before anything is promised. What it returns
-	// is the planner's own form of the configuration, which nobody changes: it gets it back with all further questions (see Decoded).
+	// Decode reads a configuration, and refuses one that can never be planned. It is asked before anything is promised.
+	// What it returns is the planner's own form of the configuration, which nobody changes: it gets it back with all
+	// further questions (see Decoded).
 	Decode(conf model.PluginConf) (any, error)
 	// IPAM is the plugin's ipam section as it stands, nil when it asks for no addresses.
 	IPAM(conf model.PluginConf) ([]byte, error)
@@ -132,8 +134,8 @@ func Builtin() map[string]Planner {
 	return table
 }
 
-// InAgent is Builtin with what only an agent plans: there is no program for it. Ports of bridges are guarded, which the reference plugin
-// does not do.
+// InAgent is Builtin with what only an agent plans: there is no program for it. Ports of bridges are guarded, which the
+// reference plugin does not do.
 func InAgent() map[string]Planner {
 	table := Builtin()
 	table[DefaultRouteType] = DefaultRoute{}

@@ -20,24 +20,82 @@ func TestRefusals(t *testing.T) {
 		code model.Code
 		want []string
 	}{
-		"interface exists": {Input{Conf: confOf(`{"type":"bridge"}`), Answers: exists(state.Pod, state.Link{Name: "eth0"})}, model.CodeExists, []string{`"eth0"`, "/run/netns/c0ffee", "CNI_IFNAME"}},
-		"ptp exists":       {Input{Conf: confOf(`{"type":"ptp","ipam":{"type":"x"}}`), IPAM: v4(), Answers: exists(state.Pod, state.Link{Name: "eth0"})}, model.CodeExists, []string{`"eth0"`}},
-		"no bridge":        {Input{Conf: confOf(`{"type":"bridge","bridge":"br0"}`), Answers: exists(state.Host, state.Link{Name: "br0", Kind: "dummy"})}, model.CodeInvalidConf, []string{`bridge "br0" exists and is not a bridge but a dummy`}},
-		"address":          {Input{Conf: confOf(`{"type":"bridge","bridge":"br0","isGateway":true,"ipam":{"type":"x"}}`), IPAM: v4(), Answers: exists(state.Host, foreign, "10.9.0.1/24")}, model.CodeInvalidConf, []string{"10.9.0.1/24", "10.1.0.1/24", "forceAddress"}},
-		"ptp gateway":      {Input{Conf: confOf(`{"type":"ptp","ipam":{"type":"x"}}`), IPAM: &model.Result{IPs: []model.IP{ip("10.0.0.1/24", "")}}}, model.CodeInvalidConf, []string{"10.0.0.1/24 has no gateway"}},
-		"no address":       {Input{Conf: confOf(`{"type":"bridge","ipam":{"type":"x"}}`), IPAM: &model.Result{}}, model.CodeInvalidConf, []string{"no address"}},
-		"families":         {Input{Conf: confOf(`{"type":"bridge","ipam":{"type":"x"}}`), IPAM: &model.Result{IPs: []model.IP{ip("10.0.0.1/24", "fd00::1")}}}, model.CodeInvalidConf, []string{"different families"}},
-		"own gateway":      {Input{Conf: confOf(`{"type":"ptp","ipam":{"type":"x"}}`), IPAM: &model.Result{IPs: []model.IP{ip("10.0.0.1/24", "10.0.0.1")}}}, model.CodeInvalidConf, []string{"10.0.0.1/24 is its own gateway"}},
-		"not loopback":     {Input{Conf: confOf(`{"type":"loopback"}`), Answers: exists(state.Pod, state.Link{Name: "lo", Up: state.On()}, "10.0.0.1/8")}, model.CodeInternal, []string{"10.0.0.1/8"}},
+		"interface exists": {
+			Input{Conf: confOf(`{"type":"bridge"}`), Answers: exists(state.Pod, state.Link{Name: "eth0"})}, model.CodeExists,
+			[]string{`"eth0"`, "/run/netns/c0ffee", "CNI_IFNAME"},
+		},
+		"ptp exists": {
+			Input{
+				Conf: confOf(`{"type":"ptp","ipam":{"type":"x"}}`), IPAM: v4(),
+				Answers: exists(state.Pod, state.Link{Name: "eth0"}),
+			}, model.CodeExists, []string{`"eth0"`},
+		},
+		"no bridge": {
+			Input{
+				Conf:    confOf(`{"type":"bridge","bridge":"br0"}`),
+				Answers: exists(state.Host, state.Link{Name: "br0", Kind: "dummy"}),
+			}, model.CodeInvalidConf, []string{`bridge "br0" exists and is not a bridge but a dummy`},
+		},
+		"address": {
+			Input{
+				Conf: confOf(`{"type":"bridge","bridge":"br0","isGateway":true,"ipam":{"type":"x"}}`), IPAM: v4(),
+				Answers: exists(state.Host, foreign, "10.9.0.1/24"),
+			}, model.CodeInvalidConf, []string{"10.9.0.1/24", "10.1.0.1/24", "forceAddress"},
+		},
+		"ptp gateway": {
+			Input{
+				Conf: confOf(`{"type":"ptp","ipam":{"type":"x"}}`), IPAM: &model.Result{IPs: []model.IP{ip("10.0.0.1/24", "")}},
+			}, model.CodeInvalidConf, []string{"10.0.0.1/24 has no gateway"},
+		},
+		"no address": {
+			Input{Conf: confOf(`{"type":"bridge","ipam":{"type":"x"}}`), IPAM: &model.Result{}}, model.CodeInvalidConf,
+			[]string{"no address"},
+		},
+		"families": {
+			Input{
+				Conf: confOf(`{"type":"bridge","ipam":{"type":"x"}}`),
+				IPAM: &model.Result{IPs: []model.IP{ip("10.0.0.1/24", "fd00::1")}},
+			}, model.CodeInvalidConf, []string{"different families"},
+		},
+		"own gateway": {
+			Input{
+				Conf: confOf(`{"type":"ptp","ipam":{"type":"x"}}`),
+				IPAM: &model.Result{IPs: []model.IP{ip("10.0.0.1/24", "10.0.0.1")}},
+			}, model.CodeInvalidConf, []string{"10.0.0.1/24 is its own gateway"},
+		},
+		"not loopback": {
+			Input{
+				Conf:    confOf(`{"type":"loopback"}`),
+				Answers: exists(state.Pod, state.Link{Name: "lo", Up: state.On()}, "10.0.0.1/8"),
+			}, model.CodeInternal, []string{"10.0.0.1/8"},
+		},
 		"ptp without ipam": {Input{Conf: confOf(`{"type":"ptp"}`)}, model.CodeInvalidConf, []string{"ipam.type is missing"}},
-		"both modes":       {Input{Conf: confOf(`{"type":"bridge","hairpinMode":true,"promiscMode":true}`)}, model.CodeInvalidConf, []string{"hairpinMode", "promiscMode"}},
-		"bridge name":      {Input{Conf: confOf(`{"type":"bridge","bridge":"a/b"}`)}, model.CodeInvalidConf, []string{`"a/b"`}},
-		"mtu":              {Input{Conf: confOf(`{"type":"bridge","mtu":20}`)}, model.CodeInvalidConf, []string{"mtu 20"}},
-		"mtu type":         {Input{Conf: confOf(`{"type":"bridge","mtu":"20"}`)}, model.CodeDecode, []string{"mtu is string, want int"}},
-		"vlan type":        {Input{Conf: confOf(`{"type":"bridge","vlan":"20"}`)}, model.CodeDecode, []string{"bridge: vlan is string, want int"}},
-		"mac":              {Input{Conf: confOf(`{"type":"bridge","runtimeConfig":{"mac":"zz"}}`)}, model.CodeInvalidConf, []string{"runtimeConfig.mac", "zz"}},
-		"multicast mac":    {Input{Conf: confOf(`{"type":"bridge","args":{"cni":{"mac":"01:00:00:00:00:01"}}}`)}, model.CodeInvalidConf, []string{"args.cni.mac", "unicast"}},
-		"iptables absent":  {Input{Conf: confOf(`{"type":"ptp","ipMasq":true,"ipMasqBackend":"iptables","ipam":{"type":"x"}}`), IPAM: v4()}, model.CodeInvalidConf, []string{`ipMasqBackend "iptables" needs the program iptables-restore`}},
+		"both modes": {
+			Input{Conf: confOf(`{"type":"bridge","hairpinMode":true,"promiscMode":true}`)}, model.CodeInvalidConf,
+			[]string{"hairpinMode", "promiscMode"},
+		},
+		"bridge name": {
+			Input{Conf: confOf(`{"type":"bridge","bridge":"a/b"}`)}, model.CodeInvalidConf, []string{`"a/b"`},
+		},
+		"mtu": {Input{Conf: confOf(`{"type":"bridge","mtu":20}`)}, model.CodeInvalidConf, []string{"mtu 20"}},
+		"mtu type": {
+			Input{Conf: confOf(`{"type":"bridge","mtu":"20"}`)}, model.CodeDecode, []string{"mtu is string, want int"},
+		},
+		"vlan type": {
+			Input{Conf: confOf(`{"type":"bridge","vlan":"20"}`)}, model.CodeDecode, []string{"bridge: vlan is string, want int"},
+		},
+		"mac": {
+			Input{Conf: confOf(`{"type":"bridge","runtimeConfig":{"mac":"zz"}}`)}, model.CodeInvalidConf,
+			[]string{"runtimeConfig.mac", "zz"},
+		},
+		"multicast mac": {
+			Input{Conf: confOf(`{"type":"bridge","args":{"cni":{"mac":"01:00:00:00:00:01"}}}`)}, model.CodeInvalidConf,
+			[]string{"args.cni.mac", "unicast"},
+		},
+		"iptables absent": {
+			Input{Conf: confOf(`{"type":"ptp","ipMasq":true,"ipMasqBackend":"iptables","ipam":{"type":"x"}}`), IPAM: v4()},
+			model.CodeInvalidConf, []string{`ipMasqBackend "iptables" needs the program iptables-restore`},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.in.Request = request()
@@ -57,7 +115,8 @@ func TestRefusals(t *testing.T) {
 
 // TestOptionsAtTheirDefaultsAreAccepted takes a configuration that writes every option down.
 func TestOptionsAtTheirDefaultsAreAccepted(t *testing.T) {
-	conf := confOf(`{"type":"bridge","vlan":0,"vlanTrunk":[],"preserveDefaultVlan":false,"macspoofchk":false,"enabledad":false,
+	conf := confOf(
+		`{"type":"bridge","vlan":0,"vlanTrunk":[],"preserveDefaultVlan":false,"macspoofchk":false,"enabledad":false,
 		"disableContainerInterface":false,"portIsolation":false,"ipMasqBackend":"nftables","hairpinMode":false,"promiscMode":false,"mtu":0}`)
 	if err := Validate(Bridge{}, conf); err != nil {
 		t.Error(err)
@@ -69,7 +128,10 @@ func TestMACPrecedence(t *testing.T) {
 	for _, tc := range []struct{ conf, want string }{
 		{`{"type":"bridge"}`, "02:00:00:00:00:01"},
 		{`{"type":"bridge","args":{"cni":{"mac":"02:00:00:00:00:02"}}}`, "02:00:00:00:00:02"},
-		{`{"type":"bridge","args":{"cni":{"mac":"02:00:00:00:00:02"}},"runtimeConfig":{"mac":"02:00:00:00:00:03"}}`, "02:00:00:00:00:03"},
+		{
+			`{"type":"bridge","args":{"cni":{"mac":"02:00:00:00:00:02"}},"runtimeConfig":{"mac":"02:00:00:00:00:03"}}`,
+			"02:00:00:00:00:03",
+		},
 	} {
 		in := Input{Conf: confOf(tc.conf), Request: request()}
 		in.Request.Args = args
@@ -84,7 +146,8 @@ func TestUnknownArgs(t *testing.T) {
 	in := Input{Conf: confOf(`{"type":"bridge"}`), Request: request()}
 	in.Request.Args = [][2]string{{"K8S_POD_NAME", "p"}, {"FOO", "1"}}
 	var f *model.Fault
-	if _, err := (Bridge{}).Observe(in); !errors.As(err, &f) || f.Code != model.CodeInvalidEnv || !strings.Contains(f.Msg, "FOO") {
+	if _, err := (Bridge{}).Observe(in); !errors.As(err, &f) || f.Code != model.CodeInvalidEnv ||
+		!strings.Contains(f.Msg, "FOO") {
 		t.Errorf("unknown key: %v", err)
 	}
 	in.Request.Args = append(in.Request.Args, [2]string{"IgnoreUnknown", "1"})
@@ -97,14 +160,18 @@ func TestUnknownArgs(t *testing.T) {
 func TestNamesNeverMeet(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		gen := rapid.StringMatching(`[a-z0-9][a-z0-9_.-]{0,80}`)
-		a := model.Request{Network: gen.Draw(rt, "net"), ContainerID: gen.Draw(rt, "id"), IfName: rapid.StringMatching(`[a-z0-9]{1,15}`).Draw(rt, "if")}
+		a := model.Request{
+			Network: gen.Draw(rt, "net"), ContainerID: gen.Draw(rt, "id"),
+			IfName: rapid.StringMatching(`[a-z0-9]{1,15}`).Draw(rt, "if"),
+		}
 		b := a
 		b.ContainerID += "x"
 		if len(HostName(a)) > 15 || HostName(a) == HostName(b) || HostName(a) != HostName(a) {
 			rt.Fatalf("names %s %s", HostName(a), HostName(b))
 		}
 		p := newPair(a, 0, state.MAC{})
-		if p.host.MAC == p.pod.MAC || p.host.MAC[0] != 0xfe || len(p.host.Alias) > 255 || !strings.HasPrefix(p.host.Alias, "weft:") {
+		if p.host.MAC == p.pod.MAC || p.host.MAC[0] != 0xfe || len(p.host.Alias) > 255 ||
+			!strings.HasPrefix(p.host.Alias, "weft:") {
 			rt.Fatalf("pair %v", p)
 		}
 	})

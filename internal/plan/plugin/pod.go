@@ -24,12 +24,14 @@ type addressed struct {
 func fromIPAM(conf model.PluginConf, result *model.Result) (addressed, error) {
 	var a addressed
 	if result == nil || len(result.IPs) == 0 {
-		return a, model.Faultf(model.CodeInvalidConf, "give it a range or an address", "plugin %s: ipam gave no address", conf.Type)
+		return a, model.Faultf(model.CodeInvalidConf, "give it a range or an address",
+			"plugin %s: ipam gave no address", conf.Type)
 	}
 	a.routes = result.Routes
 	for _, ip := range result.IPs {
 		if ip.Gateway.IsValid() && ip.Gateway.Is4() != ip.Address.Addr().Is4() {
-			return a, model.Faultf(model.CodeInvalidConf, "", "plugin %s: ipam: address %s and gateway %s are of different families",
+			return a, model.Faultf(model.CodeInvalidConf, "",
+				"plugin %s: ipam: address %s and gateway %s are of different families",
 				conf.Type, ip.Address, ip.Gateway)
 		}
 		if ip.Gateway == ip.Address.Addr() {
@@ -70,8 +72,8 @@ func (a *addressed) add(ip model.IP) {
 }
 
 // podRoutes are the result's routes over a link: one without a gateway goes to the family's first one, unless its scope
-// says that the destination is on the wire itself (dhcp: option 121; there the gateway is 0.0.0.0). A route that is there
-// already is planned once.
+// says that the destination is on the wire itself (dhcp: option 121; there the gateway is 0.0.0.0). A route that is
+// there already is planned once.
 func (a *addressed) podRoutes(link string) []state.Route {
 	var out []state.Route
 	for _, r := range a.routes {
@@ -106,8 +108,8 @@ func (a *addressed) podRoutes(link string) []state.Route {
 	return out
 }
 
-// ipv6 says how the container's end and, with both, the node's end treat IPv6: silent when no address is of that family.
-// While nobody knows yet they have link-local addresses: DHCPv6 asks from one.
+// ipv6 says how the container's end and, with both, the node's end treat IPv6: silent when no address is of that
+// family. While nobody knows yet they have link-local addresses: DHCPv6 asks from one.
 func (a *addressed) ipv6(f *state.Fragment, p pair, both bool) {
 	f.Host.Sysctls = append(f.Host.Sysctls, quiet(p.host.Name))
 	f.Pod.Sysctls = append(f.Pod.Sysctls, quiet(p.pod.Name))

@@ -20,7 +20,8 @@ func (p Portmap) Capabilities() Capabilities { return Capabilities{Readiness: p,
 
 // Keys are the options of the reference plugin.
 func (Portmap) Keys() []string {
-	return append(commonKeys(), "backend", "snat", "conditionsV4[]", "conditionsV6[]", "masqAll", "markMasqBit", "externalSetMarkChain")
+	return append(commonKeys(), "backend", "snat", "conditionsV4[]", "conditionsV6[]", "masqAll", "markMasqBit",
+		"externalSetMarkChain")
 }
 
 // IPAM is nothing: it asks for no addresses.
@@ -53,7 +54,8 @@ func (Portmap) Observe(in Input) ([]state.Query, error) {
 
 func routeTo(a netip.Addr) state.Query { return state.Query{Space: state.Host, RouteTo: a} }
 
-// Plan adds elements to weft's own table, or the rules of the reference plugin to iptables. The result is the one before.
+// Plan adds elements to weft's own table, or the rules of the reference plugin to iptables. The result is the one
+// before.
 func (Portmap) Plan(in Input) (Step, error) {
 	c, err := decoded(in, readPortmap)
 	if err != nil {
@@ -123,8 +125,8 @@ func (in Input) targets() []netip.Prefix {
 	return append(v4[:min(len(v4), 1)], v6[:min(len(v6), 1)]...)
 }
 
-// hostLink is the link over which the node reaches an address, "" when nobody knows, and whether others are reached over
-// it as well.
+// hostLink is the link over which the node reaches an address, "" when nobody knows, and whether others are reached
+// over it as well.
 func (in Input) hostLink(a netip.Addr) (name string, shared bool) {
 	if name, planned := plannedRoute(in.Chain.Fragment.Host, a); planned {
 		for _, l := range in.Chain.Fragment.Host.Links {
@@ -138,8 +140,8 @@ func (in Input) hostLink(a netip.Addr) (name string, shared bool) {
 	return answer.Link.Name, answer.Link.Kind != state.Veth
 }
 
-// hairpin lets the container's port of a bridge send out what came in from it: where the bridge hands packets to netfilter
-// (br_netfilter), one that the container sends to its own port of the node never leaves the bridge.
+// hairpin lets the container's port of a bridge send out what came in from it: where the bridge hands packets to
+// netfilter (br_netfilter), one that the container sends to its own port of the node never leaves the bridge.
 func (in Input) hairpin() []state.Link {
 	e, planned := in.plannedEnds()
 	if !planned {

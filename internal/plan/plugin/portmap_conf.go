@@ -12,8 +12,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// The bits of a packet's mark that say, without markMasqBit, that a hostPort was spoken to. Kubernetes uses 14 and 15. With iptables
-// it is the reference plugin's, whose rule for it stays on a node for ever and masquerades whatever bears it.
+// The bits of a packet's mark that say, without markMasqBit, that a hostPort was spoken to. Kubernetes uses 14 and 15.
+// With iptables it is the reference plugin's, whose rule for it stays on a node for ever and masquerades whatever bears
+// it.
 const (
 	iptablesBit = 13
 	nftBit      = 12
@@ -79,7 +80,8 @@ func readPortmap(conf model.PluginConf) (portmapConf, error) {
 		c.bit = *c.MarkMasqBit
 	}
 	if c.bit < 0 || c.bit > 31 {
-		return c, model.Faultf(model.CodeInvalidConf, "a mark has the bits 0 to 31", "plugin %s: markMasqBit %d is not between 0 and 31",
+		return c, model.Faultf(model.CodeInvalidConf, "a mark has the bits 0 to 31",
+			"plugin %s: markMasqBit %d is not between 0 and 31",
 			conf.Type, c.bit)
 	}
 	return c, c.readMappings(conf)
@@ -89,7 +91,8 @@ func readPortmap(conf model.PluginConf) (portmapConf, error) {
 func (c *portmapConf) readBackend(conf model.PluginConf) error {
 	const hint = "leave backend out, or write the option for that backend"
 	if c.Backend != nil && *c.Backend != backendNFTables && *c.Backend != backendIPTables {
-		return model.Faultf(model.CodeInvalidConf, "choose one of nftables, iptables", "plugin %s: backend %q is unknown", conf.Type, *c.Backend)
+		return model.Faultf(model.CodeInvalidConf, "choose one of nftables, iptables", "plugin %s: backend %q is unknown",
+			conf.Type, *c.Backend)
 	}
 	wrote := map[string]string{} // which option is written for a backend
 	if e := c.ExternalSetMarkChain; e != nil {
@@ -130,7 +133,8 @@ func (c *portmapConf) readBackend(conf model.PluginConf) error {
 		return nil
 	}
 	if key := wrote[c.backend]; key != "" {
-		return model.Faultf(model.CodeInvalidConf, hint, "plugin %s: %s is for %s, and backend is %q", conf.Type, key, c.backend, *c.Backend)
+		return model.Faultf(model.CodeInvalidConf, hint, "plugin %s: %s is for %s, and backend is %q", conf.Type, key,
+			c.backend, *c.Backend)
 	}
 	c.backend = *c.Backend
 	return nil
@@ -148,10 +152,12 @@ func conditions(option *[]string) []string {
 func checkWords(conf model.PluginConf, key string, words []string) error {
 	for i, w := range words {
 		if w == "" || strings.ContainsFunc(w, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			return model.Faultf(model.CodeInvalidConf, "one word of iptables in each string", "plugin %s: %s[%d] %q is no word", conf.Type, key, i, w)
+			return model.Faultf(model.CodeInvalidConf, "one word of iptables in each string", "plugin %s: %s[%d] %q is no word",
+				conf.Type, key, i, w)
 		}
 		if slices.Contains([]string{"-j", "--jump", "-g", "--goto", "-A", "-I", "-D", "-t"}, w) {
-			return model.Faultf(model.CodeInvalidConf, "conditions only match", "plugin %s: %s[%d] %q is no condition", conf.Type, key, i, w)
+			return model.Faultf(model.CodeInvalidConf, "conditions only match", "plugin %s: %s[%d] %q is no condition",
+				conf.Type, key, i, w)
 		}
 	}
 	return nil
@@ -160,12 +166,14 @@ func checkWords(conf model.PluginConf, key string, words []string) error {
 // checkMatches refuses what does not only match.
 func checkMatches(conf model.PluginConf, key string, words []string) error {
 	statements := []string{
-		"accept", "drop", "return", "continue", "jump", "goto", "reject", "masquerade", "dnat", "snat", "set", "vmap", "notrack",
+		"accept", "drop", "return", "continue", "jump", "goto", "reject", "masquerade", "dnat", "snat", "set",
+		"vmap", "notrack",
 	}
 	for i, s := range words {
 		for w := range strings.FieldsSeq(s) {
 			if slices.Contains(statements, w) {
-				return model.Faultf(model.CodeInvalidConf, "conditions only match", "plugin %s: %s[%d] %q is no condition", conf.Type, key, i, s)
+				return model.Faultf(model.CodeInvalidConf, "conditions only match", "plugin %s: %s[%d] %q is no condition",
+					conf.Type, key, i, s)
 			}
 		}
 	}
@@ -193,7 +201,8 @@ func (c *portmapConf) readMappings(conf model.PluginConf) error {
 		for _, other := range c.mappings {
 			if other.overlaps(h) && other.to != h.to {
 				return model.Faultf(model.CodeInvalidConf, "map it once",
-					"plugin %s: runtimeConfig.portMappings[%d]: hostPort %d/%s leads to containerPort %d already", conf.Type, i, h.port, h.proto, other.to)
+					"plugin %s: runtimeConfig.portMappings[%d]: hostPort %d/%s leads to containerPort %d already", conf.Type, i,
+					h.port, h.proto, other.to)
 			}
 		}
 		if slices.ContainsFunc(c.mappings, func(o hostPort) bool { return o.covers(h) }) {
@@ -219,7 +228,8 @@ func (h hostPort) covers(o hostPort) bool {
 func (m portMapping) read(conf model.PluginConf, i int) (hostPort, error) {
 	h := hostPort{proto: strings.ToLower(m.Protocol), v4: true, v6: true}
 	bad := func(hint, format string, args ...any) (hostPort, error) {
-		return h, model.Faultf(model.CodeInvalidConf, hint, "plugin %s: runtimeConfig.portMappings[%d]: "+format, append([]any{conf.Type, i}, args...)...)
+		return h, model.Faultf(model.CodeInvalidConf, hint, "plugin %s: runtimeConfig.portMappings[%d]: "+format,
+			append([]any{conf.Type, i}, args...)...)
 	}
 	const most = 65535
 	switch {
@@ -287,9 +297,14 @@ func (Portmap) Doubts(raw json.RawMessage) []model.Doubt {
 	for _, o := range []struct {
 		on  bool
 		key string
-	}{{c.MasqAll, "masqAll"}, {c.MarkMasqBit != nil, "markMasqBit"}, {c.ExternalSetMarkChain != nil, "externalSetMarkChain"}} {
+	}{
+		{c.MasqAll, "masqAll"}, {c.MarkMasqBit != nil, "markMasqBit"},
+		{c.ExternalSetMarkChain != nil, "externalSetMarkChain"},
+	} {
 		if o.on {
-			out = append(out, model.Doubt{Field: o.key, Msg: o.key + " has no effect with snat false", Hint: "remove it, or snat"})
+			out = append(out, model.Doubt{
+				Field: o.key, Msg: o.key + " has no effect with snat false", Hint: "remove it, or snat",
+			})
 		}
 	}
 	return out

@@ -26,8 +26,8 @@ func natChain(in Input, v6 bool) state.Query {
 	return state.Query{Space: state.Host, Chain: family + " nat " + ChainName("DN-", in.Request.Key())}
 }
 
-// referenceTable asks for the reference plugin's table of nft. Its rules are not looked at one by one: they name the container and
-// not the network.
+// referenceTable asks for the reference plugin's table of nft. Its rules are not looked at one by one: they name the
+// container and not the network.
 func referenceTable(family string) state.Query {
 	return state.Query{Space: state.Host, Chain: family + " cni_hostport hostports"}
 }
@@ -36,8 +36,9 @@ func ownTable() state.Query {
 	return state.Query{Space: state.Host, Chain: "inet weft_hostports prerouting"}
 }
 
-// Expect is what CHECK compares when nothing is recorded: the chains of iptables, which both programs make alike, or the elements of
-// weft's table, wherever the container has any; and where it has none, what its configuration's backend makes.
+// Expect is what CHECK compares when nothing is recorded: the chains of iptables, which both programs make alike, or
+// the elements of weft's table, wherever the container has any; and where it has none, what its configuration's backend
+// makes.
 func (Portmap) Expect(in Input) (state.Fragment, error) {
 	f := state.Fragment{Owner: Owner(in.Request.Key())}
 	c, err := decoded(in, readPortmap)

@@ -56,7 +56,8 @@ func (p portMap) marking() []state.IPChain {
 		return state.IPChain{Name: name, Shared: true, Rules: []state.IPRule{{Text: text, Shared: true, First: first}}}
 	}
 	return []state.IPChain{
-		one(setMarkChain, fmt.Sprintf("%s -j MARK --set-xmark %#x/%#x", commented("CNI portfwd masquerade mark"), bit, bit), false),
+		one(setMarkChain, fmt.Sprintf("%s -j MARK --set-xmark %#x/%#x", commented("CNI portfwd masquerade mark"), bit, bit),
+			false),
 		one(masqChain, fmt.Sprintf("-m mark --mark %#x/%#x -j MASQUERADE", bit, bit), false),
 		one("POSTROUTING", commented("CNI portfwd requiring masquerade")+" -j "+masqChain, true),
 	}
@@ -93,7 +94,8 @@ func (p portMap) entry(own string, ports protoPorts, v6 bool) state.IPRule {
 		option = p.conf.ConditionsV6
 	}
 	rule := state.IPRule{Text: fmt.Sprintf("-p %s %s -m multiport --dports %s", ports.proto,
-		commented(trimmed(fmt.Sprintf(`dnat name: "%s" id: "%s"`, p.key.Network, p.key.ContainerID))), strings.Join(ports.ports, ","))}
+		commented(trimmed(fmt.Sprintf(`dnat name: "%s" id: "%s"`, p.key.Network, p.key.ContainerID))),
+		strings.Join(ports.ports, ","))}
 	for _, w := range conditions(option) {
 		rule.Text += " " + word(w)
 		rule.Loose = true

@@ -122,8 +122,8 @@ func (p portMap) effects() []state.Effect {
 	return []state.Effect{made, gone}
 }
 
-// variant is empty for the usual configuration. One with conditions, or with another bit of the mark, has its own chains and
-// sets: all who share a chain want the same rules.
+// variant is empty for the usual configuration. One with conditions, or with another bit of the mark, has its own
+// chains and sets: all who share a chain want the same rules.
 func variant(c portmapConf) string {
 	v4, v6 := conditions(c.ConditionsV4), conditions(c.ConditionsV6)
 	if len(v4)+len(v6) == 0 && c.bit == nftBit {
@@ -133,12 +133,13 @@ func variant(c portmapConf) string {
 	return "_" + hex.EncodeToString(sum[:4])
 }
 
-// hostPorts is the table of a variant without elements. Whoever speaks to a port of the node is marked and sent to where the
-// maps say: those of an address before those of all. What was sent on is masqueraded where the answer would not come back
-// through this node: when a container speaks to itself; when it leaves over the link that it came from (a neighbour on a
-// bridge); and when its source is this node's loopback address. That is so for IPv4 alone: an answer to ::1 from another
-// link is thrown away by the kernel. An address in 127.0.0.0/8 never comes over a link; the kernel refuses it but where it
-// is told to route such addresses. The mark is gone before others masquerade by marks (priority 100).
+// hostPorts is the table of a variant without elements. Whoever speaks to a port of the node is marked and sent to
+// where the maps say: those of an address before those of all. What was sent on is masqueraded where the answer would
+// not come back through this node: when a container speaks to itself; when it leaves over the link that it came from (a
+// neighbour on a bridge); and when its source is this node's loopback address. That is so for IPv4 alone: an answer to
+// ::1 from another link is thrown away by the kernel. An address in 127.0.0.0/8 never comes over a link; the kernel
+// refuses it but where it is told to route such addresses. The mark is gone before others masquerade by marks (priority
+// 100).
 func hostPorts(c portmapConf) state.Table {
 	v := variant(c)
 	bit := uint32(1) << c.bit
@@ -146,8 +147,14 @@ func hostPorts(c portmapConf) state.Table {
 	for _, family := range []string{"4", "6"} {
 		addr := "ipv" + family + "_addr"
 		t.Sets = append(t.Sets,
-			state.Set{Name: "ports" + family + v, Key: "inet_proto . inet_service", Data: addr + " . inet_service", Exclusive: "ports" + family},
-			state.Set{Name: "ports" + family + "_at" + v, Key: addr + " . inet_proto . inet_service", Data: addr + " . inet_service", Exclusive: "ports" + family},
+			state.Set{
+				Name: "ports" + family + v, Key: "inet_proto . inet_service", Data: addr + " . inet_service",
+				Exclusive: "ports" + family,
+			},
+			state.Set{
+				Name: "ports" + family + "_at" + v, Key: addr + " . inet_proto . inet_service", Data: addr + " . inet_service",
+				Exclusive: "ports" + family,
+			},
 			state.Set{Name: "hairpin" + family + v, Key: "ifname . " + addr},
 			state.Set{Name: "self" + family + v, Key: addr + " . " + addr},
 			state.Set{Name: "all" + family + v, Key: addr})

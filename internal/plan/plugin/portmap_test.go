@@ -23,7 +23,8 @@ func portmap(options, mappings string) model.PluginConf {
 
 const (
 	aPort    = `{"hostPort":8080,"containerPort":80,"protocol":"tcp"}`
-	allPorts = aPort + `,{"hostPort":5353,"containerPort":53,"protocol":"UDP","hostIP":""},{"hostPort":9,"containerPort":99,"protocol":"sctp","hostIP":"::"},
+	allPorts = aPort +
+		`,{"hostPort":5353,"containerPort":53,"protocol":"UDP","hostIP":""},{"hostPort":9,"containerPort":99,"protocol":"sctp","hostIP":"::"},
 		{"hostPort":8081,"containerPort":80,"protocol":"tcp","hostIP":"192.0.2.1"},{"hostPort":8081,"containerPort":80,"protocol":"tcp","hostIP":"2001:DB8::1"},
 		{"hostPort":8082,"containerPort":80,"protocol":"tcp","hostIP":"127.0.0.1"},{"HostPort":8083,"ContainerPort":80,"Protocol":"tcp","HostIP":"0.0.0.0"}`
 )
@@ -37,7 +38,9 @@ func portmapGoldens() map[string]Input {
 			routeTo(netip.MustParseAddr("fd00:1::5")): {Found: true, Link: state.Link{Name: name, Kind: kind}},
 		}
 		if kind == state.Bridge {
-			out[state.Query{Space: state.Pod, OtherEnd: "eth0"}] = state.Answer{Found: true, Link: bridged.Fragment.Host.Links[1]}
+			out[state.Query{Space: state.Pod, OtherEnd: "eth0"}] = state.Answer{
+				Found: true, Link: bridged.Fragment.Host.Links[1],
+			}
 		}
 		maps.Copy(out, programs(nil))
 		return out
@@ -53,13 +56,27 @@ func portmapGoldens() map[string]Input {
 		"portmap-no-snat":    {Conf: portmap(`,"snat":false`, aPort), Chain: bridged},
 		"portmap-masq-all":   {Conf: portmap(`,"masqAll":true`, aPort), Chain: bridged},
 		"portmap-bit":        {Conf: portmap(`,"markMasqBit":0`, aPort), Chain: pair},
-		"portmap-conditions": {Conf: portmap(`,"conditionsV4":["ip saddr != 10.0.0.0/8","iifname \"eth0\""],"conditionsV6":[""]`, aPort), Chain: pair},
-		"portmap-includes":   {Conf: portmap("", strings.Replace(aPort, "}", `,"hostIP":"192.0.2.1"},`, 1)+aPort+","+aPort), Chain: pair},
+		"portmap-conditions": {
+			Conf:  portmap(`,"conditionsV4":["ip saddr != 10.0.0.0/8","iifname \"eth0\""],"conditionsV6":[""]`, aPort),
+			Chain: pair,
+		},
+		"portmap-includes": {
+			Conf: portmap("", strings.Replace(aPort, "}", `,"hostIP":"192.0.2.1"},`, 1)+aPort+","+aPort), Chain: pair,
+		},
 
-		"portmap-iptables":            {Conf: portmap(iptables, allPorts), Chain: bridged, Answers: over("br0", state.Bridge)},
-		"portmap-iptables-masq-all":   {Conf: portmap(iptables+`,"masqAll":true,"markMasqBit":31`, aPort), Chain: pair, Answers: programs(nil)},
-		"portmap-iptables-external":   {Conf: portmap(`,"externalSetMarkChain":"KUBE-MARK-MASQ"`, aPort), Chain: pair, Answers: programs(nil)},
-		"portmap-iptables-conditions": {Conf: portmap(`,"conditionsV4":["!","-s","10.0.0.0/8"],"conditionsV6":["-m","comment","--comment","a \"b\""]`, aPort), Chain: pair, Answers: programs(nil)},
+		"portmap-iptables": {
+			Conf: portmap(iptables, allPorts), Chain: bridged, Answers: over("br0", state.Bridge),
+		},
+		"portmap-iptables-masq-all": {
+			Conf: portmap(iptables+`,"masqAll":true,"markMasqBit":31`, aPort), Chain: pair, Answers: programs(nil),
+		},
+		"portmap-iptables-external": {
+			Conf: portmap(`,"externalSetMarkChain":"KUBE-MARK-MASQ"`, aPort), Chain: pair, Answers: programs(nil),
+		},
+		"portmap-iptables-conditions": {
+			Conf: portmap(`,"conditionsV4":["!","-s","10.0.0.0/8"],"conditionsV6":["-m","comment","--comment","a \"b\""]`,
+				aPort), Chain: pair, Answers: programs(nil),
+		},
 	}
 }
 
@@ -104,20 +121,56 @@ func TestBadPorts(t *testing.T) {
 		{conf(`,"backend":4`), pair, 6, `plugin portmap: backend is number, want string`},
 		{conf(`,"snat":"yes"`), pair, 6, `plugin portmap: snat is string, want bool`},
 		{conf(`,"masqAll":1`), pair, 6, `plugin portmap: masqAll is number, want bool`},
-		{conf(`,"markMasqBit":32`), pair, 7, `plugin portmap: markMasqBit 32 is not between 0 and 31 (a mark has the bits 0 to 31)`},
-		{conf(`,"markMasqBit":-1`), pair, 7, `plugin portmap: markMasqBit -1 is not between 0 and 31 (a mark has the bits 0 to 31)`},
+		{
+			conf(`,"markMasqBit":32`), pair, 7,
+			`plugin portmap: markMasqBit 32 is not between 0 and 31 (a mark has the bits 0 to 31)`,
+		},
+		{
+			conf(`,"markMasqBit":-1`), pair, 7,
+			`plugin portmap: markMasqBit -1 is not between 0 and 31 (a mark has the bits 0 to 31)`,
+		},
 		{conf(`,"markMasqBit":"13"`), pair, 6, `plugin portmap: markMasqBit is string, want int`},
-		{conf(`,"markMasqBit":13,"externalSetMarkChain":"X"`), pair, 7, `plugin portmap: markMasqBit 13 contradicts externalSetMarkChain "X" (leave one of them out)`},
-		{conf(`,"externalSetMarkChain":"a b"`), pair, 7, `plugin portmap: externalSetMarkChain "a b" cannot be a chain's name (1 to 28 characters, no white space, no - or ! at the beginning)`},
-		{conf(`,"externalSetMarkChain":""`), pair, 7, `plugin portmap: externalSetMarkChain "" cannot be a chain's name (1 to 28 characters, no white space, no - or ! at the beginning)`},
+		{
+			conf(`,"markMasqBit":13,"externalSetMarkChain":"X"`), pair, 7,
+			`plugin portmap: markMasqBit 13 contradicts externalSetMarkChain "X" (leave one of them out)`,
+		},
+		{
+			conf(`,"externalSetMarkChain":"a b"`), pair, 7,
+			`plugin portmap: externalSetMarkChain "a b" cannot be a chain's name (1 to 28 characters, no white space, no - or ! at the beginning)`,
+		},
+		{
+			conf(`,"externalSetMarkChain":""`), pair, 7,
+			`plugin portmap: externalSetMarkChain "" cannot be a chain's name (1 to 28 characters, no white space, no - or ! at the beginning)`,
+		},
 		{conf(`,"externalSetMarkChain":[]`), pair, 6, `plugin portmap: externalSetMarkChain is array, want string`},
-		{conf(`,"backend":"nftables","externalSetMarkChain":"X"`), pair, 7, `plugin portmap: externalSetMarkChain is for iptables, and backend is "nftables" (leave backend out, or write the option for that backend)`},
-		{conf(`,"backend":"nftables","conditionsV4":["-s","10.0.0.0/8"]`), pair, 7, `plugin portmap: conditionsV4 is for iptables, and backend is "nftables" (leave backend out, or write the option for that backend)`},
-		{conf(`,"backend":"iptables","conditionsV6":["ip6 saddr fd00::/8"]`), pair, 7, `plugin portmap: conditionsV6 is for nftables, and backend is "iptables" (leave backend out, or write the option for that backend)`},
-		{conf(`,"conditionsV4":["-s","10.0.0.0/8"],"conditionsV6":["ip6 saddr fd00::/8"]`), pair, 7, `plugin portmap: conditionsV6 is written for nftables, conditionsV4 for iptables (write both in the words of nft, or of iptables)`},
-		{conf(`,"conditionsV4":["-s","10.0.0.0/8","-j","DROP"]`), pair, 7, `plugin portmap: conditionsV4[2] "-j" is no condition (conditions only match)`},
-		{conf(`,"conditionsV4":["-s","a\nb"]`), pair, 7, `plugin portmap: conditionsV4[1] "a\nb" is no word (one word of iptables in each string)`},
-		{conf(`,"conditionsV6":["ip6 saddr fd00::/8 drop"]`), pair, 7, `plugin portmap: conditionsV6[0] "ip6 saddr fd00::/8 drop" is no condition (conditions only match)`},
+		{
+			conf(`,"backend":"nftables","externalSetMarkChain":"X"`), pair, 7,
+			`plugin portmap: externalSetMarkChain is for iptables, and backend is "nftables" (leave backend out, or write the option for that backend)`,
+		},
+		{
+			conf(`,"backend":"nftables","conditionsV4":["-s","10.0.0.0/8"]`), pair, 7,
+			`plugin portmap: conditionsV4 is for iptables, and backend is "nftables" (leave backend out, or write the option for that backend)`,
+		},
+		{
+			conf(`,"backend":"iptables","conditionsV6":["ip6 saddr fd00::/8"]`), pair, 7,
+			`plugin portmap: conditionsV6 is for nftables, and backend is "iptables" (leave backend out, or write the option for that backend)`,
+		},
+		{
+			conf(`,"conditionsV4":["-s","10.0.0.0/8"],"conditionsV6":["ip6 saddr fd00::/8"]`), pair, 7,
+			`plugin portmap: conditionsV6 is written for nftables, conditionsV4 for iptables (write both in the words of nft, or of iptables)`,
+		},
+		{
+			conf(`,"conditionsV4":["-s","10.0.0.0/8","-j","DROP"]`), pair, 7,
+			`plugin portmap: conditionsV4[2] "-j" is no condition (conditions only match)`,
+		},
+		{
+			conf(`,"conditionsV4":["-s","a\nb"]`), pair, 7,
+			`plugin portmap: conditionsV4[1] "a\nb" is no word (one word of iptables in each string)`,
+		},
+		{
+			conf(`,"conditionsV6":["ip6 saddr fd00::/8 drop"]`), pair, 7,
+			`plugin portmap: conditionsV6[0] "ip6 saddr fd00::/8 drop" is no condition (conditions only match)`,
+		},
 		{conf(`,"conditionsV4":"ip saddr 10.0.0.0/8"`), pair, 6, `plugin portmap: conditionsV4 is string, want list`},
 		{conf(`,"conditionsV4":[4]`), pair, 6, `plugin portmap: conditionsV4 is number, want string`},
 		{one("hostPort", "0"), pair, 7, at + `hostPort 0 is not between 1 and 65535`},
@@ -125,21 +178,47 @@ func TestBadPorts(t *testing.T) {
 		{one("hostPort", `"80"`), pair, 6, `plugin portmap: runtimeConfig.portMappings.hostPort is string, want int`},
 		{one("containerPort", "0"), pair, 7, at + `containerPort 0 is not between 1 and 65535`},
 		{one("containerPort", "-1"), pair, 7, at + `containerPort -1 is not between 1 and 65535`},
-		{one("containerPort", "8.5"), pair, 6, `plugin portmap: runtimeConfig.portMappings.containerPort is number 8.5, want int`},
+		{
+			one("containerPort", "8.5"), pair, 6,
+			`plugin portmap: runtimeConfig.portMappings.containerPort is number 8.5, want int`,
+		},
 		{one("protocol", `"icmp"`), pair, 7, at + `protocol "icmp" is unknown (choose one of tcp, udp, sctp)`},
 		{one("protocol", ""), pair, 7, at + `protocol "" is unknown (choose one of tcp, udp, sctp)`},
 		{one("protocol", "6"), pair, 6, `plugin portmap: runtimeConfig.portMappings.protocol is number, want string`},
-		{one("hostIP", `"localhost"`), pair, 7, at + `hostIP "localhost" is no address (leave it out for all addresses of the node)`},
-		{one("hostIP", `"fe80::1%eth0"`), pair, 7, at + `hostIP "fe80::1%eth0" is no address (leave it out for all addresses of the node)`},
-		{one("hostIP", `"::1"`), pair, 7, at + `hostIP ::1 cannot be mapped: the kernel takes no answer to it from another link (use 127.0.0.1)`},
+		{
+			one("hostIP", `"localhost"`), pair, 7,
+			at + `hostIP "localhost" is no address (leave it out for all addresses of the node)`,
+		},
+		{
+			one("hostIP", `"fe80::1%eth0"`), pair, 7,
+			at + `hostIP "fe80::1%eth0" is no address (leave it out for all addresses of the node)`,
+		},
+		{
+			one("hostIP", `"::1"`), pair, 7,
+			at + `hostIP ::1 cannot be mapped: the kernel takes no answer to it from another link (use 127.0.0.1)`,
+		},
 		{one("hostIP", `80`), pair, 6, `plugin portmap: runtimeConfig.portMappings.hostIP is number, want string`},
 		{one("containerPort", "81"), pair, 7, at + `hostPort 8080/tcp leads to containerPort 80 already (map it once)`},
-		{string(portmap("", aPort+","+strings.Replace(aPort, `80,"p`, `81,"hostIP":"192.0.2.1","p`, 1)).Raw), pair, 7, at + `hostPort 8080/tcp leads to containerPort 80 already (map it once)`},
-		{`{"type":"portmap","runtimeConfig":{"portMappings":{}}}`, pair, 6, `plugin portmap: runtimeConfig.portMappings is object, want list`},
-		{`{"type":"portmap"}`, Chain{}, 7, `plugin portmap: prevResult is missing (put it into a list, behind the plugin that makes the interface)`},
-		{conf(`,"backend":"iptables"`), pair, 7, `plugin portmap: backend iptables needs the program iptables-restore, which this machine does not have (install iptables, or use "nftables")`},
+		{
+			string(portmap("", aPort+","+strings.Replace(aPort, `80,"p`, `81,"hostIP":"192.0.2.1","p`, 1)).Raw), pair, 7,
+			at + `hostPort 8080/tcp leads to containerPort 80 already (map it once)`,
+		},
+		{
+			`{"type":"portmap","runtimeConfig":{"portMappings":{}}}`, pair, 6,
+			`plugin portmap: runtimeConfig.portMappings is object, want list`,
+		},
+		{
+			`{"type":"portmap"}`, Chain{}, 7,
+			`plugin portmap: prevResult is missing (put it into a list, behind the plugin that makes the interface)`,
+		},
+		{
+			conf(`,"backend":"iptables"`), pair, 7,
+			`plugin portmap: backend iptables needs the program iptables-restore, which this machine does not have (install iptables, or use "nftables")`,
+		},
 	} {
-		_, err := Portmap{}.Plan(Input{Conf: model.PluginConf{Type: "portmap", Raw: json.RawMessage(tc.conf)}, Request: request(), Chain: tc.chain})
+		_, err := Portmap{}.Plan(Input{
+			Conf: model.PluginConf{Type: "portmap", Raw: json.RawMessage(tc.conf)}, Request: request(), Chain: tc.chain,
+		})
 		var f *model.Fault
 		if !errors.As(err, &f) || f.Code != tc.code || err.Error() != tc.want {
 			t.Errorf("%s:\n got %v\nwant %d %s", tc.conf, err, tc.code, tc.want)

@@ -40,7 +40,8 @@ func readSBR(conf model.PluginConf) (sbrConf, error) {
 		return c, err
 	}
 	if c.Table != nil && (*c.Table == 0 || *c.Table == localTable) {
-		return c, model.Faultf(model.CodeInvalidConf, "leave it out to have a free one chosen", "plugin sbr: table %d is the kernel's own", *c.Table)
+		return c, model.Faultf(model.CodeInvalidConf, "leave it out to have a free one chosen",
+			"plugin sbr: table %d is the kernel's own", *c.Table)
 	}
 	return c, nil
 }
@@ -101,7 +102,9 @@ func (s SBR) Plan(in Input) (Step, error) {
 	p := in.priorities()
 	rule := func(ip model.IP, table uint32) {
 		from := full(ip.Address.Addr())
-		step.Fragment.Pod.Rules = append(step.Fragment.Pod.Rules, state.Rule{Priority: p.next(from), From: from, Table: table})
+		step.Fragment.Pod.Rules = append(step.Fragment.Pod.Rules, state.Rule{
+			Priority: p.next(from), From: from, Table: table,
+		})
 	}
 	if c.Table != nil {
 		for _, ip := range ips {
@@ -206,5 +209,10 @@ func (SBR) Doubts(conf json.RawMessage) []model.Doubt {
 	if err != nil || c.Table == nil || *c.Table != mainTable {
 		return nil
 	}
-	return []model.Doubt{{Field: "table", Msg: "table 254 is the main one: the rules have no effect", Hint: "leave it out to have a free one chosen"}}
+	return []model.Doubt{
+		{
+			Field: "table", Msg: "table 254 is the main one: the rules have no effect",
+			Hint: "leave it out to have a free one chosen",
+		},
+	}
 }

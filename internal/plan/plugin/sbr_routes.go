@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// mover moves an interface's routes from the main table: planned ones, which are then planned otherwise, and those in the
-// kernel, which are taken away there.
+// mover moves an interface's routes from the main table: planned ones, which are then planned otherwise, and those in
+// the kernel, which are taken away there.
 type mover struct {
 	link    string
 	open    state.Fragment // as it becomes
@@ -34,7 +34,8 @@ func (in Input) mover() *mover {
 	m.open.Pod.Routes = kept
 	for i, a := range m.open.Pod.Addrs {
 		// The kernel would put the route to the address's subnet into the main table.
-		if a.Link == m.link && !a.Absent && !a.NoPrefixRoute && !a.Prefix.IsSingleIP() && !a.Prefix.Addr().IsLinkLocalUnicast() {
+		if a.Link == m.link && !a.Absent && !a.NoPrefixRoute && !a.Prefix.IsSingleIP() &&
+			!a.Prefix.Addr().IsLinkLocalUnicast() {
 			m.open.Pod.Addrs[i].NoPrefixRoute = true
 			m.planned = append(m.planned, connected(a))
 		}

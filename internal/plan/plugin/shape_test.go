@@ -55,27 +55,45 @@ func shapeGoldens() map[string]Input {
 	apart := bridged.alone()
 	found := exists(state.Host, bridged.Fragment.Host.Links[0])
 	maps.Copy(found, exists(state.Pod, bridged.Fragment.Pod.Links[0]))
-	found[state.Query{Space: state.Pod, OtherEnd: "eth0"}] = state.Answer{Found: true, Link: bridged.Fragment.Host.Links[1]}
-	drops := state.Answers{dropped("4"): {Found: true, Value: "inet mine forward"}, dropped("6"): {Found: true, Value: "ip6 filter FORWARD"}}
+	found[state.Query{Space: state.Pod, OtherEnd: "eth0"}] = state.Answer{
+		Found: true, Link: bridged.Fragment.Host.Links[1],
+	}
+	drops := state.Answers{
+		dropped("4"): {Found: true, Value: "inet mine forward"}, dropped("6"): {Found: true, Value: "ip6 filter FORWARD"},
+	}
 	return map[string]Input{
-		"bandwidth":            {Conf: confOf(both), Chain: pair},
-		"bandwidth-unlimited":  {Conf: confOf(`{"type":"bandwidth","ingressRate":0}`), Chain: pair},
-		"bandwidth-runtime":    {Conf: confOf(`{"type":"bandwidth","RuntimeConfig":{"Bandwidth":{"egressrate":8000,"egressBurst":80000}}}`), Chain: pair},
-		"bandwidth-both-given": {Conf: confOf(`{"type":"bandwidth","ingressRate":8000,"ingressBurst":80000,"runtimeConfig":{"bandwidth":{"egressRate":8000,"egressBurst":80000}}}`), Chain: pair},
-		"bandwidth-macvlan":    {Conf: confOf(both), Chain: link, Answers: answers},
-		"bandwidth-alone":      {Conf: confOf(both), Chain: apart, Answers: found},
+		"bandwidth":           {Conf: confOf(both), Chain: pair},
+		"bandwidth-unlimited": {Conf: confOf(`{"type":"bandwidth","ingressRate":0}`), Chain: pair},
+		"bandwidth-runtime": {
+			Conf:  confOf(`{"type":"bandwidth","RuntimeConfig":{"Bandwidth":{"egressrate":8000,"egressBurst":80000}}}`),
+			Chain: pair,
+		},
+		"bandwidth-both-given": {
+			Conf: confOf(
+				`{"type":"bandwidth","ingressRate":8000,"ingressBurst":80000,"runtimeConfig":{"bandwidth":{"egressRate":8000,"egressBurst":80000}}}`,
+			), Chain: pair,
+		},
+		"bandwidth-macvlan": {Conf: confOf(both), Chain: link, Answers: answers},
+		"bandwidth-alone":   {Conf: confOf(both), Chain: apart, Answers: found},
 
 		"firewall":             {Conf: confOf(`{"type":"firewall"}`), Chain: bridged},
 		"firewall-same-bridge": {Conf: confOf(`{"type":"firewall","ingressPolicy":"same-bridge"}`), Chain: bridged},
-		"firewall-isolated":    {Conf: confOf(`{"type":"firewall","backend":"nftables","ingressPolicy":"isolated"}`), Chain: bridged},
-		"firewall-alone":       {Conf: confOf(`{"type":"firewall","ingressPolicy":"isolated"}`), Chain: apart, Answers: found},
-		"firewall-pair":        {Conf: confOf(`{"type":"firewall","ingressPolicy":"same-bridge"}`), Chain: pair},
-		"firewall-iptables":    {Conf: confOf(`{"type":"firewall","backend":"iptables","iptablesAdminChainName":"MINE"}`), Chain: bridged},
+		"firewall-isolated": {
+			Conf: confOf(`{"type":"firewall","backend":"nftables","ingressPolicy":"isolated"}`), Chain: bridged,
+		},
+		"firewall-alone": {Conf: confOf(`{"type":"firewall","ingressPolicy":"isolated"}`), Chain: apart, Answers: found},
+		"firewall-pair":  {Conf: confOf(`{"type":"firewall","ingressPolicy":"same-bridge"}`), Chain: pair},
+		"firewall-iptables": {
+			Conf: confOf(`{"type":"firewall","backend":"iptables","iptablesAdminChainName":"MINE"}`), Chain: bridged,
+		},
 		"firewall-iptables-isolated": {
 			Conf: confOf(`{"type":"firewall","backend":"iptables","ingressPolicy":"isolated"}`), Chain: bridged,
 		},
-		"firewall-dropping":  {Conf: confOf(`{"type":"firewall"}`), Chain: bridged, Answers: drops},
-		"firewall-firewalld": {Conf: confOf(`{"type":"firewall","firewalldZone":"internal"}`), Chain: bridged, Answers: state.Answers{firewalld(): {Found: true}}},
+		"firewall-dropping": {Conf: confOf(`{"type":"firewall"}`), Chain: bridged, Answers: drops},
+		"firewall-firewalld": {
+			Conf: confOf(`{"type":"firewall","firewalldZone":"internal"}`), Chain: bridged,
+			Answers: state.Answers{firewalld(): {Found: true}},
+		},
 		"firewall-firewalld-isolated": {
 			Conf: confOf(`{"type":"firewall","backend":"firewalld","ingressPolicy":"isolated"}`), Chain: bridged,
 		},
@@ -104,12 +122,15 @@ func showShape(b *strings.Builder, s state.Space) {
 	}
 }
 
-// TestFirewallUnread: iptables of the older kind that nobody can read are told of where that matters: no backend is named, and the
-// container has an address of the family.
+// TestFirewallUnread: iptables of the older kind that nobody can read are told of where that matters: no backend is
+// named, and the container has an address of the family.
 func TestFirewallUnread(t *testing.T) {
 	const conf, named = `{"type":"firewall"}`, `{"type":"firewall","backend":"nftables"}`
 	unread := func(more state.Answers) state.Answers {
-		out := state.Answers{dropped(state.LegacyDropped + "4"): {Value: "iptables table filter"}, dropped(state.LegacyDropped + "6"): {Value: "ip6tables table filter"}}
+		out := state.Answers{
+			dropped(state.LegacyDropped + "4"): {Value: "iptables table filter"},
+			dropped(state.LegacyDropped + "6"): {Value: "ip6tables table filter"},
+		}
 		maps.Copy(out, more)
 		return out
 	}
@@ -123,8 +144,10 @@ func TestFirewallUnread(t *testing.T) {
 		"one family":    {conf, made(nil, aBridge, v4()), unread(nil), 1},
 		"named":         {named, made(nil, aBridge, dual()), unread(nil), 0},
 		"read":          {conf, made(nil, aBridge, dual()), nil, 0},
-		"dropping":      {conf, made(nil, aBridge, dual()), unread(state.Answers{dropped("4"): {Found: true, Value: "ip filter FORWARD"}}), 2},
-		"firewalld":     {conf, made(nil, aBridge, dual()), unread(state.Answers{firewalld(): {Found: true}}), 0},
+		"dropping": {
+			conf, made(nil, aBridge, dual()), unread(state.Answers{dropped("4"): {Found: true, Value: "ip filter FORWARD"}}), 2,
+		},
+		"firewalld": {conf, made(nil, aBridge, dual()), unread(state.Answers{firewalld(): {Found: true}}), 0},
 	} {
 		step, err := Firewall{}.Plan(Input{Conf: confOf(tc.conf), Chain: tc.chain, Answers: tc.answers})
 		if err != nil || len(step.Doubts) != tc.want {
@@ -149,36 +172,105 @@ func TestBadShapes(t *testing.T) {
 		code    model.Code
 		want    string
 	}{
-		{`{"type":"bandwidth","ingressRate":1000}`, pair, nil, 7, `plugin bandwidth: ingressRate 1000 without ingressBurst (say how many bits may pass at once)`},
-		{`{"type":"bandwidth","ingressBurst":1000}`, pair, nil, 7, `plugin bandwidth: ingressBurst 1000 without ingressRate (say how many bits may pass in a second)`},
-		{`{"type":"bandwidth","egressRate":1000,"egressBurst":0}`, pair, nil, 7, `plugin bandwidth: egressRate 1000 without egressBurst (say how many bits may pass at once)`},
-		{`{"type":"bandwidth","runtimeConfig":{"bandwidth":{"egressBurst":1000}}}`, pair, nil, 7, `plugin bandwidth: runtimeConfig.bandwidth.egressBurst 1000 without runtimeConfig.bandwidth.egressRate (say how many bits may pass in a second)`},
-		{`{"type":"bandwidth","ingressRate":1000,"ingressBurst":34359738368}`, pair, nil, 7, `plugin bandwidth: ingressBurst 34359738368 is 4 GB or more (it is in bits; the kernel counts less than 4 GB)`},
-		{`{"type":"bandwidth","egressRate":7,"egressBurst":8000}`, pair, nil, 7, `plugin bandwidth: egressRate 7 is less than a byte a second (it is in bits a second)`},
-		{`{"type":"bandwidth","egressRate":8,"egressBurst":7}`, pair, nil, 7, `plugin bandwidth: egressBurst 7 is less than a byte (it is in bits)`},
+		{
+			`{"type":"bandwidth","ingressRate":1000}`, pair, nil, 7,
+			`plugin bandwidth: ingressRate 1000 without ingressBurst (say how many bits may pass at once)`,
+		},
+		{
+			`{"type":"bandwidth","ingressBurst":1000}`, pair, nil, 7,
+			`plugin bandwidth: ingressBurst 1000 without ingressRate (say how many bits may pass in a second)`,
+		},
+		{
+			`{"type":"bandwidth","egressRate":1000,"egressBurst":0}`, pair, nil, 7,
+			`plugin bandwidth: egressRate 1000 without egressBurst (say how many bits may pass at once)`,
+		},
+		{
+			`{"type":"bandwidth","runtimeConfig":{"bandwidth":{"egressBurst":1000}}}`, pair, nil, 7,
+			`plugin bandwidth: runtimeConfig.bandwidth.egressBurst 1000 without runtimeConfig.bandwidth.egressRate (say how many bits may pass in a second)`,
+		},
+		{
+			`{"type":"bandwidth","ingressRate":1000,"ingressBurst":34359738368}`, pair, nil, 7,
+			`plugin bandwidth: ingressBurst 34359738368 is 4 GB or more (it is in bits; the kernel counts less than 4 GB)`,
+		},
+		{
+			`{"type":"bandwidth","egressRate":7,"egressBurst":8000}`, pair, nil, 7,
+			`plugin bandwidth: egressRate 7 is less than a byte a second (it is in bits a second)`,
+		},
+		{
+			`{"type":"bandwidth","egressRate":8,"egressBurst":7}`, pair, nil, 7,
+			`plugin bandwidth: egressBurst 7 is less than a byte (it is in bits)`,
+		},
 		{`{"type":"bandwidth","egressRate":-8}`, pair, nil, 6, `plugin bandwidth: egressRate is number -8, want uint64`},
 		{`{"type":"bandwidth","egressRate":1.5}`, pair, nil, 6, `plugin bandwidth: egressRate is number 1.5, want uint64`},
 		{`{"type":"bandwidth","ingressRate":"1M"}`, pair, nil, 6, `plugin bandwidth: ingressRate is string, want uint64`},
-		{`{"type":"bandwidth","ingressRate":18446744073709551616}`, pair, nil, 6, `plugin bandwidth: ingressRate is number 18446744073709551616, want uint64`},
-		{`{"type":"bandwidth","runtimeConfig":{"bandwidth":[]}}`, pair, nil, 6, `plugin bandwidth: runtimeConfig.bandwidth is array, want object`},
-		{`{"type":"bandwidth"}`, Chain{}, nil, 7, `plugin bandwidth: prevResult is missing (put it into a list, behind the plugin that makes the interface)`},
-		{`{"type":"bandwidth","egressRate":8000,"egressBurst":8000}`, pair.alone(), nil, 7, `plugin bandwidth: interface "eth0" does not exist in /run/netns/c0ffee (put the plugin behind the one that makes the interface)`},
+		{
+			`{"type":"bandwidth","ingressRate":18446744073709551616}`, pair, nil, 6,
+			`plugin bandwidth: ingressRate is number 18446744073709551616, want uint64`,
+		},
+		{
+			`{"type":"bandwidth","runtimeConfig":{"bandwidth":[]}}`, pair, nil, 6,
+			`plugin bandwidth: runtimeConfig.bandwidth is array, want object`,
+		},
+		{
+			`{"type":"bandwidth"}`, Chain{}, nil, 7,
+			`plugin bandwidth: prevResult is missing (put it into a list, behind the plugin that makes the interface)`,
+		},
+		{
+			`{"type":"bandwidth","egressRate":8000,"egressBurst":8000}`, pair.alone(), nil, 7,
+			`plugin bandwidth: interface "eth0" does not exist in /run/netns/c0ffee (put the plugin behind the one that makes the interface)`,
+		},
 
-		{`{"type":"firewall","backend":"ufw"}`, pair, nil, 7, `plugin firewall: backend "ufw" is unknown (choose one of nftables, iptables, firewalld)`},
+		{
+			`{"type":"firewall","backend":"ufw"}`, pair, nil, 7,
+			`plugin firewall: backend "ufw" is unknown (choose one of nftables, iptables, firewalld)`,
+		},
 		{`{"type":"firewall","backend":1}`, pair, nil, 6, `plugin firewall: backend is number, want string`},
-		{`{"type":"firewall","ingressPolicy":"closed"}`, pair, nil, 7, `plugin firewall: ingressPolicy "closed" is unknown (choose one of open, same-bridge, isolated)`},
+		{
+			`{"type":"firewall","ingressPolicy":"closed"}`, pair, nil, 7,
+			`plugin firewall: ingressPolicy "closed" is unknown (choose one of open, same-bridge, isolated)`,
+		},
 		{`{"type":"firewall","ingressPolicy":true}`, pair, nil, 6, `plugin firewall: ingressPolicy is bool, want string`},
-		{`{"type":"firewall","iptablesAdminChainName":"a b"}`, pair, nil, 7, `plugin firewall: iptablesAdminChainName "a b" cannot be a chain's name (at most 28 characters, no white space, no - or ! at the beginning)`},
-		{`{"type":"firewall","iptablesAdminChainName":"-A"}`, pair, nil, 7, `plugin firewall: iptablesAdminChainName "-A" cannot be a chain's name (at most 28 characters, no white space, no - or ! at the beginning)`},
-		{`{"type":"firewall","iptablesAdminChainName":"CNI-ADMIN-OF-A-VERY-LONG-NAME"}`, pair, nil, 7, `plugin firewall: iptablesAdminChainName "CNI-ADMIN-OF-A-VERY-LONG-NAME" cannot be a chain's name (at most 28 characters, no white space, no - or ! at the beginning)`},
-		{`{"type":"firewall","iptablesAdminChainName":"FORWARD"}`, pair, nil, 7, `plugin firewall: iptablesAdminChainName "FORWARD" is another chain's name (choose another name for the chain of your own rules)`},
-		{`{"type":"firewall","iptablesAdminChainName":[]}`, pair, nil, 6, `plugin firewall: iptablesAdminChainName is array, want string`},
-		{`{"type":"firewall","firewalldZone":"my zone"}`, pair, nil, 7, `plugin firewall: firewalldZone "my zone" cannot be a zone's name (at most 17 characters, no white space)`},
-		{`{"type":"firewall","firewalldZone":"a-zone-of-18-bytes"}`, pair, nil, 7, `plugin firewall: firewalldZone "a-zone-of-18-bytes" cannot be a zone's name (at most 17 characters, no white space)`},
+		{
+			`{"type":"firewall","iptablesAdminChainName":"a b"}`, pair, nil, 7,
+			`plugin firewall: iptablesAdminChainName "a b" cannot be a chain's name (at most 28 characters, no white space, no - or ! at the beginning)`,
+		},
+		{
+			`{"type":"firewall","iptablesAdminChainName":"-A"}`, pair, nil, 7,
+			`plugin firewall: iptablesAdminChainName "-A" cannot be a chain's name (at most 28 characters, no white space, no - or ! at the beginning)`,
+		},
+		{
+			`{"type":"firewall","iptablesAdminChainName":"CNI-ADMIN-OF-A-VERY-LONG-NAME"}`, pair, nil, 7,
+			`plugin firewall: iptablesAdminChainName "CNI-ADMIN-OF-A-VERY-LONG-NAME" cannot be a chain's name (at most 28 characters, no white space, no - or ! at the beginning)`,
+		},
+		{
+			`{"type":"firewall","iptablesAdminChainName":"FORWARD"}`, pair, nil, 7,
+			`plugin firewall: iptablesAdminChainName "FORWARD" is another chain's name (choose another name for the chain of your own rules)`,
+		},
+		{
+			`{"type":"firewall","iptablesAdminChainName":[]}`, pair, nil, 6,
+			`plugin firewall: iptablesAdminChainName is array, want string`,
+		},
+		{
+			`{"type":"firewall","firewalldZone":"my zone"}`, pair, nil, 7,
+			`plugin firewall: firewalldZone "my zone" cannot be a zone's name (at most 17 characters, no white space)`,
+		},
+		{
+			`{"type":"firewall","firewalldZone":"a-zone-of-18-bytes"}`, pair, nil, 7,
+			`plugin firewall: firewalldZone "a-zone-of-18-bytes" cannot be a zone's name (at most 17 characters, no white space)`,
+		},
 		{`{"type":"firewall","firewalldZone":5}`, pair, nil, 6, `plugin firewall: firewalldZone is number, want string`},
-		{`{"type":"firewall"}`, Chain{}, nil, 7, `plugin firewall: prevResult is missing (put it into a list, behind the plugin that makes the interface)`},
-		{`{"type":"firewall","ingressPolicy":"isolated"}`, link, answers, 7, `plugin firewall: ingressPolicy "isolated": the first interface of prevResult is no link of the node (chain it to bridge or ptp, or leave ingressPolicy out)`},
-		{`{"type":"firewall","ingressPolicy":"same-bridge"}`, pair.alone(), nil, 7, `plugin firewall: ingressPolicy "same-bridge": the first interface of prevResult is no link of the node (chain it to bridge or ptp, or leave ingressPolicy out)`},
+		{
+			`{"type":"firewall"}`, Chain{}, nil, 7,
+			`plugin firewall: prevResult is missing (put it into a list, behind the plugin that makes the interface)`,
+		},
+		{
+			`{"type":"firewall","ingressPolicy":"isolated"}`, link, answers, 7,
+			`plugin firewall: ingressPolicy "isolated": the first interface of prevResult is no link of the node (chain it to bridge or ptp, or leave ingressPolicy out)`,
+		},
+		{
+			`{"type":"firewall","ingressPolicy":"same-bridge"}`, pair.alone(), nil, 7,
+			`plugin firewall: ingressPolicy "same-bridge": the first interface of prevResult is no link of the node (chain it to bridge or ptp, or leave ingressPolicy out)`,
+		},
 	} {
 		in := Input{Conf: confOf(tc.conf), Request: request(), Chain: tc.chain, Answers: tc.answers}
 		_, err := Builtin()[in.Conf.Type].Plan(in)
@@ -215,11 +307,14 @@ func FuzzBandwidth(f *testing.F) {
 	f.Add(uint64(math.MaxUint64), uint64(34359738367), uint64(8), uint64(8), false)
 	pair := made(nil, aPair, v4())
 	f.Fuzz(func(t *testing.T, inRate, inBurst, outRate, outBurst uint64, top bool) {
-		conf := fmt.Sprintf(`{"ingressRate":%d,"ingressBurst":%d,"egressRate":%d,"egressBurst":%d}`, inRate, inBurst, outRate, outBurst)
+		conf := fmt.Sprintf(`{"ingressRate":%d,"ingressBurst":%d,"egressRate":%d,"egressBurst":%d}`, inRate, inBurst,
+			outRate, outBurst)
 		if !top {
 			conf = `{"runtimeConfig":{"bandwidth":` + conf + `}}`
 		}
-		step, err := Bandwidth{}.Plan(Input{Conf: model.PluginConf{Type: "bandwidth", Raw: json.RawMessage(conf)}, Request: request(), Chain: pair})
+		step, err := Bandwidth{}.Plan(Input{
+			Conf: model.PluginConf{Type: "bandwidth", Raw: json.RawMessage(conf)}, Request: request(), Chain: pair,
+		})
 		if (err == nil) != (validPair(inRate, inBurst) && validPair(outRate, outBurst)) {
 			t.Fatalf("%s: %v", conf, err)
 		}

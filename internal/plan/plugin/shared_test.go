@@ -10,14 +10,17 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestSetsOfSharedTables: running pods have elements of the sets as they were when the pods were attached, and their records say so. A
-// table whose sets become others needs another name, and the earlier one a place in SharedTables.
+// TestSetsOfSharedTables: running pods have elements of the sets as they were when the pods were attached, and their
+// records say so. A table whose sets become others needs another name, and the earlier one a place in SharedTables.
 func TestSetsOfSharedTables(t *testing.T) {
 	const mac3, mac = "ifname . ether_addr . ", "ifname . ether_addr"
-	tables := append((source{}).tables(model.AttachmentKey{}), portGuard(model.AttachmentKey{}, "", state.MAC{}, addressed{}, false))
+	tables := append((source{}).tables(model.AttachmentKey{}),
+		portGuard(model.AttachmentKey{}, "", state.MAC{}, addressed{}, false))
 	want := map[string]string{
-		"bridge weft_guard2": "[ports ifname false free ifname false macs " + mac + " false own4 " + mac3 + "ipv4_addr false own6 " + mac3 + "ipv6_addr false]",
-		"inet weft_source": "[links ifname false own4 " + mac3 + "ipv4_addr false own6 " + mac3 + "ipv6_addr false unaddressed " + mac + " false more4 " +
+		"bridge weft_guard2": "[ports ifname false free ifname false macs " + mac + " false own4 " + mac3 +
+			"ipv4_addr false own6 " + mac3 + "ipv6_addr false]",
+		"inet weft_source": "[links ifname false own4 " + mac3 + "ipv4_addr false own6 " + mac3 +
+			"ipv6_addr false unaddressed " + mac + " false more4 " +
 			mac3 + "ipv4_addr true more6 " + mac3 + "ipv6_addr true]",
 		"arp weft_source": "[links ifname false own4 " + mac3 + "ipv4_addr false more4 " + mac3 + "ipv4_addr true]",
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// SpoofCheck is weft's nft table with the elements of a bridge's port: what comes in over the port from another hardware
-// address than the container's is dropped. Without port it is the table alone.
+// SpoofCheck is weft's nft table with the elements of a bridge's port: what comes in over the port from another
+// hardware address than the container's is dropped. Without port it is the table alone.
 func SpoofCheck(k model.AttachmentKey, port string, mac state.MAC) state.Table {
 	mark := elementMark(k)
 	ports := state.Set{Name: "ports", Key: "ifname"}
@@ -17,11 +17,12 @@ func SpoofCheck(k model.AttachmentKey, port string, mac state.MAC) state.Table {
 		ports.Elements = []state.Element{{Key: []string{port}, Comment: mark}}
 		sources.Elements = []state.Element{{Key: []string{port, mac.String()}, Comment: mark}}
 	}
-	return state.Table{Family: "bridge", Name: "weft_spoof", Shared: true, Sets: []state.Set{ports, sources}, Chains: []state.Chain{{
-		Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept",
-		Rules: []state.NftRule{
-			{Text: "iifname . ether saddr @sources accept"},
-			{Text: "iifname @ports drop"},
-		},
-	}}}
+	return state.Table{Family: "bridge", Name: "weft_spoof", Shared: true, Sets: []state.Set{ports, sources},
+		Chains: []state.Chain{{
+			Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept",
+			Rules: []state.NftRule{
+				{Text: "iifname . ether saddr @sources accept"},
+				{Text: "iifname @ports drop"},
+			},
+		}}}
 }

@@ -57,7 +57,8 @@ func readTap(conf model.PluginConf) (tapConf, error) {
 		value *uint32
 	}{{"owner", c.Owner}, {"group", c.Group}} {
 		if id.value != nil && *id.value == nobody {
-			return c, model.Faultf(model.CodeInvalidConf, "leave it out for root alone", "plugin tap: %s %d is nobody's number", id.field, *id.value)
+			return c, model.Faultf(model.CodeInvalidConf, "leave it out for root alone", "plugin tap: %s %d is nobody's number",
+				id.field, *id.value)
 		}
 	}
 	for _, r := range c.SELinuxContext {
@@ -101,7 +102,8 @@ func (Tap) Ready(in Input) error {
 	if have.Found {
 		return nil
 	}
-	return model.Faultf(model.CodeInvalidConf, "modprobe tun, and let weft see the device", "plugin tap: no tap device can be made: %s", have.Value)
+	return model.Faultf(model.CodeInvalidConf, "modprobe tun, and let weft see the device",
+		"plugin tap: no tap device can be made: %s", have.Value)
 }
 
 // port refuses a bridge that the container does not have.
@@ -109,15 +111,19 @@ func (c tapConf) port(in Input) error {
 	if c.Bridge == "" {
 		return nil
 	}
-	planned := slices.ContainsFunc(in.Chain.Fragment.Pod.Links, func(l state.Link) bool { return l.Name == c.Bridge && l.Kind == state.Bridge })
+	planned := slices.ContainsFunc(in.Chain.Fragment.Pod.Links, func(l state.Link) bool {
+		return l.Name == c.Bridge && l.Kind == state.Bridge
+	})
 	have := in.Answers[state.Query{Space: state.Pod, Link: c.Bridge}]
 	switch {
 	case planned, have.Link.Kind == state.Bridge:
 		return nil
 	case !have.Found:
-		return model.Faultf(model.CodeInvalidConf, "a plugin of an earlier network must make it", "plugin tap: bridge %q does not exist in the container", c.Bridge)
+		return model.Faultf(model.CodeInvalidConf, "a plugin of an earlier network must make it",
+			"plugin tap: bridge %q does not exist in the container", c.Bridge)
 	}
-	return model.Faultf(model.CodeInvalidConf, "", "plugin tap: bridge %q is not a bridge but %s", c.Bridge, kindName(have.Link))
+	return model.Faultf(model.CodeInvalidConf, "", "plugin tap: bridge %q is not a bridge but %s", c.Bridge,
+		kindName(have.Link))
 }
 
 // Plan makes the device.

@@ -16,7 +16,10 @@ import (
 
 // behind is the chain behind a bridge with addresses of both families.
 func behind() Chain {
-	in := Input{Conf: confOf(`{"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipam":{"type":"x"}}`), IPAM: dual(), Request: request()}
+	in := Input{
+		Conf: confOf(`{"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipam":{"type":"x"}}`), IPAM: dual(),
+		Request: request(),
+	}
 	step, err := Bridge{}.Plan(in)
 	if err != nil {
 		panic(err)
@@ -51,14 +54,20 @@ func podSysctl(name, value string) state.Answers {
 
 func podRoutes(routes ...state.Route) state.Answers {
 	return state.Answers{
-		tablesQuery():       {Found: true, Tables: []uint32{100, 254, 255}, Rules: []state.Rule{{Table: 255}, {Priority: 900, Table: 100}, {Priority: 32766, Table: 254}}},
+		tablesQuery(): {
+			Found: true, Tables: []uint32{
+				100, 254, 255,
+			}, Rules: []state.Rule{{Table: 255}, {Priority: 900, Table: 100}, {Priority: 32766, Table: 254}},
+		},
 		routesQuery("eth0"): {Found: true, Routes: routes},
 	}
 }
 
 func route(dst, gw, src string, metric uint32) state.Route {
 	scope := state.ScopeLink
-	r := state.Route{Dst: netip.MustParsePrefix(dst), Link: "eth0", Table: mainTable, Metric: metric, Protocol: 2, Scope: &scope, Type: 1}
+	r := state.Route{
+		Dst: netip.MustParsePrefix(dst), Link: "eth0", Table: mainTable, Metric: metric, Protocol: 2, Scope: &scope, Type: 1,
+	}
 	if gw != "" {
 		r.Gw = netip.MustParseAddr(gw)
 	}
@@ -72,39 +81,60 @@ func theDevice(d state.Device, pci, driver string) state.Answers {
 	thousand := 1000
 	return state.Answers{{Space: state.Host, Device: d}: {
 		Found: true, PCI: pci, Driver: driver,
-		Link:  state.Link{Name: "ens5", MAC: state.MAC{2, 0, 0, 0, 0, 5}, MTU: 1450, TxQLen: &thousand, Up: state.On(), Promisc: state.Off(), AllMulti: state.Off(), Alias: "uplink", Master: "br0", Port: &state.PortAttrs{Hairpin: state.On()}},
-		Addrs: []state.Addr{{Link: "ens5", Prefix: netip.MustParsePrefix("192.0.2.5/24")}}, Routes: []state.Route{{Dst: netip.MustParsePrefix("198.51.100.0/24"), Gw: netip.MustParseAddr("192.0.2.1"), Link: "ens5", Protocol: 4}},
+		Link: state.Link{
+			Name: "ens5", MAC: state.MAC{2, 0, 0, 0, 0, 5}, MTU: 1450, TxQLen: &thousand, Up: state.On(), Promisc: state.Off(),
+			AllMulti: state.Off(), Alias: "uplink", Master: "br0", Port: &state.PortAttrs{Hairpin: state.On()},
+		},
+		Addrs: []state.Addr{{Link: "ens5", Prefix: netip.MustParsePrefix("192.0.2.5/24")}},
+		Routes: []state.Route{
+			{Dst: netip.MustParsePrefix("198.51.100.0/24"), Gw: netip.MustParseAddr("192.0.2.1"), Link: "ens5", Protocol: 4},
+		},
 		Sysctls: []state.Sysctl{{Name: "net/ipv4/conf/ens5/rp_filter", Value: "2", IfPresent: true}},
 	}}
 }
 
 func tuneGoldens() map[string]Input {
 	thousand := 1000
-	eth0 := exists(state.Pod, state.Link{Name: "eth0", MAC: state.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500, TxQLen: &thousand, Up: state.On(), Promisc: state.Off(), AllMulti: state.Off()})
+	eth0 := exists(state.Pod, state.Link{
+		Name: "eth0", MAC: state.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500, TxQLen: &thousand, Up: state.On(), Promisc: state.Off(),
+		AllMulti: state.Off(),
+	})
 	const tuned = `{"type":"tuning","mac":"02:00:00:00:00:77","mtu":1400,"promisc":true,"allmulti":true,"txQLen":0,
 		"sysctl":{"net.ipv4.conf.IFNAME.arp_filter":"1","net.core.somaxconn":"500"}}`
 	return map[string]Input{
-		"tuning": {Conf: confOf(tuned), Chain: inKernel(), Answers: answers(eth0, podSysctl("net/core/somaxconn", "4096"), podSysctl("net/ipv4/conf/eth0/arp_filter", "0"),
-			state.Answers{allowList(): {Found: true, Value: "^net.core\\.\n\n arp_filter$ \n"}})},
+		"tuning": {Conf: confOf(tuned), Chain: inKernel(),
+			Answers: answers(eth0, podSysctl("net/core/somaxconn", "4096"), podSysctl("net/ipv4/conf/eth0/arp_filter", "0"),
+				state.Answers{allowList(): {Found: true, Value: "^net.core\\.\n\n arp_filter$ \n"}})},
 		"tuning-chain": {Conf: confOf(tuned), Chain: behind(), Answers: podSysctl("net/core/somaxconn", "4096")},
 		"tuning-args": {
-			Conf: confOf(`{"type":"tuning","MAC":"02:00:00:00:00:77","MTU":1400,"promisc":true,"allmulti":true,"txQLen":5,"sysctl":{"net.core.somaxconn":"1"},"dataDir":"/data/",
+			Conf: confOf(
+				`{"type":"tuning","MAC":"02:00:00:00:00:77","MTU":1400,"promisc":true,"allmulti":true,"txQLen":5,"sysctl":{"net.core.somaxconn":"1"},"dataDir":"/data/",
 			"args":{"cni":{"mac":"02-00-00-00-00-78","mtu":1300,"promisc":false,"allmulti":false,"txQLen":7,"sysctl":{"net/core/somaxconn":"2","net/ipv4/conf/eth0.100/arp_filter":"1"}}},"runtimeConfig":{"mac":"02:00:00:00:00:79"}}`),
 			Chain: inKernel(), Answers: eth0,
 		},
 		"tuning-nothing": {Conf: confOf(`{"type":"tuning","args":{},"runtimeConfig":{}}`), Chain: inKernel()},
 		"sbr":            {Conf: confOf(`{"type":"sbr"}`), Chain: behind(), Answers: podRoutes()},
 		"sbr-kernel": {Conf: confOf(`{"type":"sbr"}`), Chain: inKernel(), Answers: podRoutes(
-			route("10.1.0.0/24", "", "10.1.0.5", 0), route("0.0.0.0/0", "10.1.0.1", "", 0), route("10.9.0.0/24", "", "10.9.0.5", 0),
+			route("10.1.0.0/24", "", "10.1.0.5", 0), route("0.0.0.0/0", "10.1.0.1", "", 0),
+			route("10.9.0.0/24", "", "10.9.0.5", 0),
 			route("fd00:1::/64", "", "", 256), route("fe80::/64", "", "", 256), route("::/0", "fd00:1::1", "", 1024))},
 		"sbr-table": {Conf: confOf(`{"type":"sbr","table":77}`), Chain: inKernel(), Answers: podRoutes()},
 		"host-device": {
 			Conf: confOf(`{"type":"host-device","device":"ens5","ipam":{"type":"x"},"dns":{"domain":"d"}}`), IPAM: dual(),
 			Answers: theDevice(state.Device{Name: "ens5"}, "", ""),
 		},
-		"host-device-l2":   {Conf: confOf(`{"type":"host-device","hwaddr":"02:00:00:00:00:05"}`), Answers: theDevice(state.Device{MAC: state.MAC{2, 0, 0, 0, 0, 5}}, "", "")},
-		"host-device-id":   {Conf: confOf(`{"type":"host-device","pciBusID":"0000:00:01.0","runtimeConfig":{"deviceID":"0000:00:05.0"}}`), Answers: theDevice(state.Device{ID: "0000:00:05.0"}, "0000:00:05.0", "virtio-pci")},
-		"host-device-dpdk": {Conf: confOf(`{"type":"host-device","pciBusID":"0000:00:05.0","ipam":{"type":"x"}}`), IPAM: v4(), Answers: theDevice(state.Device{PCI: "0000:00:05.0"}, "0000:00:05.0", "vfio-pci")},
+		"host-device-l2": {
+			Conf:    confOf(`{"type":"host-device","hwaddr":"02:00:00:00:00:05"}`),
+			Answers: theDevice(state.Device{MAC: state.MAC{2, 0, 0, 0, 0, 5}}, "", ""),
+		},
+		"host-device-id": {
+			Conf:    confOf(`{"type":"host-device","pciBusID":"0000:00:01.0","runtimeConfig":{"deviceID":"0000:00:05.0"}}`),
+			Answers: theDevice(state.Device{ID: "0000:00:05.0"}, "0000:00:05.0", "virtio-pci"),
+		},
+		"host-device-dpdk": {
+			Conf: confOf(`{"type":"host-device","pciBusID":"0000:00:05.0","ipam":{"type":"x"}}`), IPAM: v4(),
+			Answers: theDevice(state.Device{PCI: "0000:00:05.0"}, "0000:00:05.0", "vfio-pci"),
+		},
 	}
 }
 
@@ -155,43 +185,140 @@ func TestTuneRefusals(t *testing.T) {
 		{`{"type":"tuning","mac":5}`, here, 6, `plugin tuning: mac is number, want string`},
 		{`{"type":"tuning","dataDir":{}}`, here, 6, `plugin tuning: dataDir is object, want string`},
 		{`{"type":"tuning","args":{"cni":{"mtu":1.5}}}`, here, 6, `plugin tuning: args.cni.mtu is number 1.5, want int`},
-		{`{"type":"tuning","sysctl":["a"]}`, here, 6, `plugin tuning: sysctl ["a"] is no object (an object: {"net.core.somaxconn": "500"})`},
-		{`{"type":"tuning","sysctl":{"net.core.somaxconn":500}}`, here, 6, `plugin tuning: sysctl: the value of "net.core.somaxconn" is no string (write it in quotes)`},
-		{`{"type":"tuning","args":{"cni":{"sysctl":{"net.a":null}}}}`, here, 6, `plugin tuning: args.cni.sysctl: the value of "net.a" is no string (write it in quotes)`},
-		{`{"type":"tuning","mtu":67}`, here, 7, `plugin tuning: mtu 67 is not between 68 and 65535 (0 leaves it to the kernel)`},
-		{`{"type":"tuning","args":{"cni":{"mtu":65536}}}`, here, 7, `plugin tuning: mtu 65536 is not between 68 and 65535 (0 leaves it to the kernel)`},
-		{`{"type":"tuning","txQLen":-1}`, here, 7, `plugin tuning: txQLen -1 is not between 0 and 2147483647 (it is a number of packets)`},
-		{`{"type":"tuning","mac":"zz"}`, here, 7, `plugin tuning: mac: MAC address "zz": address zz: invalid MAC address (six bytes, for example 02:00:00:00:00:01)`},
-		{`{"type":"tuning","runtimeConfig":{"mac":"01:00:00:00:00:01"}}`, here, 7, `plugin tuning: runtimeConfig.mac: 01:00:00:00:00:01 is not a unicast address (the lowest bit of the first byte is 0 in an interface's address)`},
-		{`{"type":"tuning","args":{"cni":{"mac":"02:00:00:00:00:00:00:01"}}}`, here, 7, `plugin tuning: args.cni.mac: MAC address "02:00:00:00:00:00:00:01": 8 bytes, want 6 (six bytes, for example 02:00:00:00:00:01)`},
-		{`{"type":"tuning","dataDir":"run"}`, here, 7, `plugin tuning: dataDir "run" is not absolute (an absolute path, or nothing for /run/cni/tuning)`},
-		{`{"type":"tuning","sysctl":{"kernel.shmmax":"1"}}`, here, 7, `plugin tuning: sysctl: "kernel.shmmax" is no setting below net (for example net.ipv4.conf.IFNAME.arp_filter)`},
-		{`{"type":"tuning","sysctl":{"net/../kernel/shmmax":"1"}}`, here, 7, `plugin tuning: sysctl: "net/../kernel/shmmax" is no setting below net (for example net.ipv4.conf.IFNAME.arp_filter)`},
-		{`{"type":"tuning","sysctl":{"net":"1"}}`, here, 7, `plugin tuning: sysctl: "net" is no setting below net (for example net.ipv4.conf.IFNAME.arp_filter)`},
-		{`{"type":"tuning","sysctl":{"net.core.x":"1","net/core/x":"2"}}`, here, 7, `plugin tuning: sysctl: "net.core.x" and "net/core/x" are the same setting (leave one out)`},
-		{`{"type":"tuning","sysctl":{"net.core.x":"1","net.core.x":"1"}}`, here, 7, `plugin tuning: sysctl: "net.core.x" and "net.core.x" are the same setting (leave one out)`},
-		{`{"type":"tuning","mtu":1400}`, nobody, 7, `plugin tuning: prevResult is missing (put it into a list, behind the plugin that makes the interface)`},
-		{`{"type":"tuning","mtu":1400}`, here, 7, `plugin tuning: interface "eth0" does not exist in /run/netns/c0ffee (put the plugin behind the one that makes the interface)`},
+		{
+			`{"type":"tuning","sysctl":["a"]}`, here, 6,
+			`plugin tuning: sysctl ["a"] is no object (an object: {"net.core.somaxconn": "500"})`,
+		},
+		{
+			`{"type":"tuning","sysctl":{"net.core.somaxconn":500}}`, here, 6,
+			`plugin tuning: sysctl: the value of "net.core.somaxconn" is no string (write it in quotes)`,
+		},
+		{
+			`{"type":"tuning","args":{"cni":{"sysctl":{"net.a":null}}}}`, here, 6,
+			`plugin tuning: args.cni.sysctl: the value of "net.a" is no string (write it in quotes)`,
+		},
+		{
+			`{"type":"tuning","mtu":67}`, here, 7,
+			`plugin tuning: mtu 67 is not between 68 and 65535 (0 leaves it to the kernel)`,
+		},
+		{
+			`{"type":"tuning","args":{"cni":{"mtu":65536}}}`, here, 7,
+			`plugin tuning: mtu 65536 is not between 68 and 65535 (0 leaves it to the kernel)`,
+		},
+		{
+			`{"type":"tuning","txQLen":-1}`, here, 7,
+			`plugin tuning: txQLen -1 is not between 0 and 2147483647 (it is a number of packets)`,
+		},
+		{
+			`{"type":"tuning","mac":"zz"}`, here, 7,
+			`plugin tuning: mac: MAC address "zz": address zz: invalid MAC address (six bytes, for example 02:00:00:00:00:01)`,
+		},
+		{
+			`{"type":"tuning","runtimeConfig":{"mac":"01:00:00:00:00:01"}}`, here, 7,
+			`plugin tuning: runtimeConfig.mac: 01:00:00:00:00:01 is not a unicast address (the lowest bit of the first byte is 0 in an interface's address)`,
+		},
+		{
+			`{"type":"tuning","args":{"cni":{"mac":"02:00:00:00:00:00:00:01"}}}`, here, 7,
+			`plugin tuning: args.cni.mac: MAC address "02:00:00:00:00:00:00:01": 8 bytes, want 6 (six bytes, for example 02:00:00:00:00:01)`,
+		},
+		{
+			`{"type":"tuning","dataDir":"run"}`, here, 7,
+			`plugin tuning: dataDir "run" is not absolute (an absolute path, or nothing for /run/cni/tuning)`,
+		},
+		{
+			`{"type":"tuning","sysctl":{"kernel.shmmax":"1"}}`, here, 7,
+			`plugin tuning: sysctl: "kernel.shmmax" is no setting below net (for example net.ipv4.conf.IFNAME.arp_filter)`,
+		},
+		{
+			`{"type":"tuning","sysctl":{"net/../kernel/shmmax":"1"}}`, here, 7,
+			`plugin tuning: sysctl: "net/../kernel/shmmax" is no setting below net (for example net.ipv4.conf.IFNAME.arp_filter)`,
+		},
+		{
+			`{"type":"tuning","sysctl":{"net":"1"}}`, here, 7,
+			`plugin tuning: sysctl: "net" is no setting below net (for example net.ipv4.conf.IFNAME.arp_filter)`,
+		},
+		{
+			`{"type":"tuning","sysctl":{"net.core.x":"1","net/core/x":"2"}}`, here, 7,
+			`plugin tuning: sysctl: "net.core.x" and "net/core/x" are the same setting (leave one out)`,
+		},
+		{
+			`{"type":"tuning","sysctl":{"net.core.x":"1","net.core.x":"1"}}`, here, 7,
+			`plugin tuning: sysctl: "net.core.x" and "net.core.x" are the same setting (leave one out)`,
+		},
+		{
+			`{"type":"tuning","mtu":1400}`, nobody, 7,
+			`plugin tuning: prevResult is missing (put it into a list, behind the plugin that makes the interface)`,
+		},
+		{
+			`{"type":"tuning","mtu":1400}`, here, 7,
+			`plugin tuning: interface "eth0" does not exist in /run/netns/c0ffee (put the plugin behind the one that makes the interface)`,
+		},
 		{`{"type":"sbr","table":"x"}`, here, 6, `plugin sbr: table is string, want uint32`},
 		{`{"type":"sbr","table":-1}`, here, 6, `plugin sbr: table is number -1, want uint32`},
-		{`{"type":"sbr","table":0}`, here, 7, `plugin sbr: table 0 is the kernel's own (leave it out to have a free one chosen)`},
-		{`{"type":"sbr","table":255}`, here, 7, `plugin sbr: table 255 is the kernel's own (leave it out to have a free one chosen)`},
-		{`{"type":"sbr"}`, nobody, 7, `plugin sbr: prevResult is missing (put it into a list, behind the plugin that makes the interface)`},
-		{`{"type":"sbr"}`, here, 7, `plugin sbr: interface "eth0" does not exist in /run/netns/c0ffee (put the plugin behind the one that makes the interface)`},
+		{
+			`{"type":"sbr","table":0}`, here, 7,
+			`plugin sbr: table 0 is the kernel's own (leave it out to have a free one chosen)`,
+		},
+		{
+			`{"type":"sbr","table":255}`, here, 7,
+			`plugin sbr: table 255 is the kernel's own (leave it out to have a free one chosen)`,
+		},
+		{
+			`{"type":"sbr"}`, nobody, 7,
+			`plugin sbr: prevResult is missing (put it into a list, behind the plugin that makes the interface)`,
+		},
+		{
+			`{"type":"sbr"}`, here, 7,
+			`plugin sbr: interface "eth0" does not exist in /run/netns/c0ffee (put the plugin behind the one that makes the interface)`,
+		},
 		{`{"type":"host-device","device":5}`, nobody, 6, `plugin host-device: device is number, want string`},
 		{`{"type":"host-device","ipam":[]}`, nobody, 6, `plugin host-device: ipam is array, want object`},
 		{`{"type":"host-device"}`, nobody, 7, `plugin host-device: no device is named (` + nameOneDevice + `)`},
-		{`{"type":"host-device","device":"ens5","hwaddr":"02:00:00:00:00:05"}`, nobody, 7, `plugin host-device: device "ens5" and hwaddr "02:00:00:00:00:05" exclude each other (` + nameOneDevice + `)`},
-		{`{"type":"host-device","kernelpath":"/sys/devices/x","runtimeConfig":{"deviceID":"0000:00:05.0"}}`, nobody, 7, `plugin host-device: kernelpath "/sys/devices/x" and runtimeConfig.deviceID "0000:00:05.0" exclude each other (` + nameOneDevice + `)`},
-		{`{"type":"host-device","device":"lo"}`, nobody, 7, `plugin host-device: device "lo" cannot be moved (every namespace has its own)`},
-		{`{"type":"host-device","device":"a/b"}`, nobody, 7, `plugin host-device: device "a/b" is no device's name (ip link shows the node's devices)`},
-		{`{"type":"host-device","hwaddr":"x"}`, nobody, 7, `plugin host-device: hwaddr: MAC address "x": address x: invalid MAC address (six bytes, for example 02:00:00:00:00:01)`},
-		{`{"type":"host-device","hwaddr":"00:00:00:00:00:00"}`, nobody, 7, `plugin host-device: hwaddr 00:00:00:00:00:00 is no device's`},
-		{`{"type":"host-device","kernelpath":"/etc"}`, nobody, 7, `plugin host-device: kernelpath "/etc" is no path below /sys/devices (for example /sys/devices/pci0000:00/0000:00:1f.6)`},
-		{`{"type":"host-device","kernelpath":"/sys/devices/../bus"}`, nobody, 7, `plugin host-device: kernelpath "/sys/devices/../bus" is no path below /sys/devices (for example /sys/devices/pci0000:00/0000:00:1f.6)`},
-		{`{"type":"host-device","pciBusID":"../x"}`, nobody, 7, `plugin host-device: pciBusID "../x" is no address on a bus (for example 0000:00:1f.6)`},
-		{`{"type":"host-device","runtimeConfig":{"deviceID":".."}}`, nobody, 7, `plugin host-device: runtimeConfig.deviceID ".." is no address on a bus (for example 0000:00:1f.6)`},
-		{`{"type":"host-device","device":"ens5"}`, nobody, 7, `plugin host-device: device "ens5" is not on this node (it is perhaps in a container already)`},
+		{
+			`{"type":"host-device","device":"ens5","hwaddr":"02:00:00:00:00:05"}`, nobody, 7,
+			`plugin host-device: device "ens5" and hwaddr "02:00:00:00:00:05" exclude each other (` + nameOneDevice + `)`,
+		},
+		{
+			`{"type":"host-device","kernelpath":"/sys/devices/x","runtimeConfig":{"deviceID":"0000:00:05.0"}}`, nobody, 7,
+			`plugin host-device: kernelpath "/sys/devices/x" and runtimeConfig.deviceID "0000:00:05.0" exclude each other (` +
+				nameOneDevice + `)`,
+		},
+		{
+			`{"type":"host-device","device":"lo"}`, nobody, 7,
+			`plugin host-device: device "lo" cannot be moved (every namespace has its own)`,
+		},
+		{
+			`{"type":"host-device","device":"a/b"}`, nobody, 7,
+			`plugin host-device: device "a/b" is no device's name (ip link shows the node's devices)`,
+		},
+		{
+			`{"type":"host-device","hwaddr":"x"}`, nobody, 7,
+			`plugin host-device: hwaddr: MAC address "x": address x: invalid MAC address (six bytes, for example 02:00:00:00:00:01)`,
+		},
+		{
+			`{"type":"host-device","hwaddr":"00:00:00:00:00:00"}`, nobody, 7,
+			`plugin host-device: hwaddr 00:00:00:00:00:00 is no device's`,
+		},
+		{
+			`{"type":"host-device","kernelpath":"/etc"}`, nobody, 7,
+			`plugin host-device: kernelpath "/etc" is no path below /sys/devices (for example /sys/devices/pci0000:00/0000:00:1f.6)`,
+		},
+		{
+			`{"type":"host-device","kernelpath":"/sys/devices/../bus"}`, nobody, 7,
+			`plugin host-device: kernelpath "/sys/devices/../bus" is no path below /sys/devices (for example /sys/devices/pci0000:00/0000:00:1f.6)`,
+		},
+		{
+			`{"type":"host-device","pciBusID":"../x"}`, nobody, 7,
+			`plugin host-device: pciBusID "../x" is no address on a bus (for example 0000:00:1f.6)`,
+		},
+		{
+			`{"type":"host-device","runtimeConfig":{"deviceID":".."}}`, nobody, 7,
+			`plugin host-device: runtimeConfig.deviceID ".." is no address on a bus (for example 0000:00:1f.6)`,
+		},
+		{
+			`{"type":"host-device","device":"ens5"}`, nobody, 7,
+			`plugin host-device: device "ens5" is not on this node (it is perhaps in a container already)`,
+		},
 	} {
 		in := Input{Conf: confOf(tc.conf), Request: request(), Chain: tc.chain}
 		_, err := Builtin()[in.Conf.Type].Plan(in)
@@ -211,12 +338,41 @@ func TestTuneRefusalsOfFacts(t *testing.T) {
 		in   Input
 		want string
 	}{
-		{Input{Conf: conf, Answers: list("^net.ipv4\n")}, `plugin tuning: sysctl "net.core.somaxconn" is not allowed by /etc/cni/tuning/allowlist.conf (the node's administrator can allow it there)`},
-		{Input{Conf: conf, Answers: list("")}, `plugin tuning: sysctl "net.core.somaxconn" is not allowed by /etc/cni/tuning/allowlist.conf (the node's administrator can allow it there)`},
-		{Input{Conf: conf, Answers: list("(")}, "plugin tuning: /etc/cni/tuning/allowlist.conf: error parsing regexp: missing closing ): `(`"},
-		{Input{Conf: confOf(`{"type":"sbr"}`), Answers: podRoutes(), Chain: somewhere}, `plugin sbr: prevResult has no address of interface "eth0" (routes are chosen by the address a packet comes from)`},
-		{Input{Conf: confOf(`{"type":"host-device","device":"ens5"}`), Answers: answers(theDevice(state.Device{Name: "ens5"}, "", ""), exists(state.Pod, state.Link{Name: "eth0"}))}, `interface "eth0" exists already in /run/netns/c0ffee (DEL the attachment that has it, or choose another CNI_IFNAME)`},
-		{Input{Conf: confOf(`{"type":"host-device","pciBusID":"0000:00:05.0"}`), Answers: state.Answers{{Space: state.Host, Device: state.Device{PCI: "0000:00:05.0"}}: {Found: true, Driver: "e1000"}}}, `plugin host-device: device with pciBusID "0000:00:05.0" has no network device on this node (it is perhaps in a container already, or has no driver)`},
+		{
+			Input{Conf: conf, Answers: list("^net.ipv4\n")},
+			`plugin tuning: sysctl "net.core.somaxconn" is not allowed by /etc/cni/tuning/allowlist.conf (the node's administrator can allow it there)`,
+		},
+		{
+			Input{
+				Conf: conf, Answers: list(""),
+			},
+			`plugin tuning: sysctl "net.core.somaxconn" is not allowed by /etc/cni/tuning/allowlist.conf (the node's administrator can allow it there)`,
+		},
+		{
+			Input{
+				Conf: conf, Answers: list("("),
+			}, "plugin tuning: /etc/cni/tuning/allowlist.conf: error parsing regexp: missing closing ): `(`",
+		},
+		{
+			Input{Conf: confOf(`{"type":"sbr"}`), Answers: podRoutes(), Chain: somewhere},
+			`plugin sbr: prevResult has no address of interface "eth0" (routes are chosen by the address a packet comes from)`,
+		},
+		{
+			Input{
+				Conf:    confOf(`{"type":"host-device","device":"ens5"}`),
+				Answers: answers(theDevice(state.Device{Name: "ens5"}, "", ""), exists(state.Pod, state.Link{Name: "eth0"})),
+			},
+			`interface "eth0" exists already in /run/netns/c0ffee (DEL the attachment that has it, or choose another CNI_IFNAME)`,
+		},
+		{
+			Input{
+				Conf: confOf(`{"type":"host-device","pciBusID":"0000:00:05.0"}`),
+				Answers: state.Answers{
+					{Space: state.Host, Device: state.Device{PCI: "0000:00:05.0"}}: {Found: true, Driver: "e1000"},
+				},
+			},
+			`plugin host-device: device with pciBusID "0000:00:05.0" has no network device on this node (it is perhaps in a container already, or has no driver)`,
+		},
 	} {
 		tc.in.Request = request()
 		if tc.in.Chain.Prev == nil {
@@ -257,7 +413,9 @@ func FuzzTuning(f *testing.F) {
 		}
 		seen := map[string]bool{}
 		for _, s := range c.sysctls {
-			if err == nil && (seen[s.path] || !strings.HasPrefix(s.path, "net/") || strings.Contains(s.path, "..") && strings.Contains("/"+s.path+"/", "/../")) {
+			if err == nil &&
+				(seen[s.path] || !strings.HasPrefix(s.path, "net/") ||
+					strings.Contains(s.path, "..") && strings.Contains("/"+s.path+"/", "/../")) {
 				t.Fatalf("%s %s: %+v", sysctl, args, c.sysctls)
 			}
 			seen[s.path] = true
@@ -290,14 +448,18 @@ func TestTuneDoubts(t *testing.T) {
 	}
 }
 
-// FuzzTune plans whatever stands in a configuration behind a bridge, as far as the real planning: each thing is said once.
+// FuzzTune plans whatever stands in a configuration behind a bridge, as far as the real planning: each thing is said
+// once.
 func FuzzTune(f *testing.F) {
 	for _, in := range tuneGoldens() {
 		f.Add(string(in.Conf.Raw))
 	}
 	f.Fuzz(func(t *testing.T, conf string) {
 		for _, kind := range []string{"tuning", "sbr", "host-device"} {
-			in := Input{Conf: model.PluginConf{Type: kind, Raw: json.RawMessage(conf)}, Request: request(), IPAM: dual(), Chain: behind(), Answers: podRoutes()}
+			in := Input{
+				Conf: model.PluginConf{Type: kind, Raw: json.RawMessage(conf)}, Request: request(), IPAM: dual(), Chain: behind(),
+				Answers: podRoutes(),
+			}
 			queries, _ := Builtin()[kind].Observe(in)
 			for _, q := range queries {
 				if !q.Device.IsZero() {
@@ -339,13 +501,17 @@ func FuzzTune(f *testing.F) {
 
 // TestTunedGuard: a guarded port knows the MAC that tuning gives its container, too.
 func TestTunedGuard(t *testing.T) {
-	in := Input{Conf: confOf(`{"type":"bridge","bridge":"br0","guard":true,"ipam":{"type":"x"}}`), IPAM: dual(), Request: request()}
+	in := Input{
+		Conf: confOf(`{"type":"bridge","bridge":"br0","guard":true,"ipam":{"type":"x"}}`), IPAM: dual(), Request: request(),
+	}
 	step, err := Bridge{}.Plan(in)
 	if err != nil {
 		t.Fatal(err)
 	}
 	chain := Chain{Prev: &step.Result, Fragment: step.Fragment, Open: step.Fragment}
-	tuned, err := Tuning{}.Plan(Input{Conf: confOf(`{"type":"tuning","mac":"02:00:00:00:00:77"}`), Request: request(), Chain: chain})
+	tuned, err := Tuning{}.Plan(Input{
+		Conf: confOf(`{"type":"tuning","mac":"02:00:00:00:00:77"}`), Request: request(), Chain: chain,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Tuning changes the container's interface and the settings of its namespace. What another plugin of the same list makes
-// is made that way at once; what was there before is remembered and given back.
+// Tuning changes the container's interface and the settings of its namespace. What another plugin of the same list
+// makes is made that way at once; what was there before is remembered and given back.
 type Tuning struct{}
 
 // AllowList is the file that limits the settings: a regular expression a line. Without the file all are allowed.
@@ -96,7 +96,9 @@ func (t Tuning) Plan(in Input) (Step, error) {
 		step.Fragment.Pod.Sysctls = append(step.Fragment.Pod.Sysctls, state.Sysctl{Name: s.path, Value: s.value})
 		before := in.Answers[state.Query{Space: state.Pod, Sysctl: s.path}]
 		if before.Found && !in.settles(s.path) {
-			step.Restore.Pod.Sysctls = append(step.Restore.Pod.Sysctls, state.Sysctl{Name: s.path, Value: before.Value, IfPresent: true})
+			step.Restore.Pod.Sysctls = append(step.Restore.Pod.Sysctls, state.Sysctl{
+				Name: s.path, Value: before.Value, IfPresent: true,
+			})
 		}
 	}
 	if !c.changesLink() {
@@ -114,7 +116,8 @@ func (t Tuning) Plan(in Input) (Step, error) {
 		step.Backup = c.backup(in.Request, was)
 	}
 	step.Result = c.result(in.Request, prev)
-	if up := in.Answers[state.Query{Space: state.Pod, Link: in.Request.IfName}].Link.Up; in.makes(in.Request.IfName) || up != nil && *up {
+	if up := in.Answers[state.Query{Space: state.Pod, Link: in.Request.IfName}].Link.Up; in.makes(in.Request.IfName) ||
+		up != nil && *up {
 		step.Fragment.Effects = c.announce(in.Request, prev)
 	}
 	return step, nil

@@ -88,11 +88,13 @@ func (t tuningConf) settle(conf model.PluginConf, r model.Request) (tuning, erro
 	}
 	const mostQueue = 1<<31 - 1
 	if c.TxQLen != nil && (*c.TxQLen < 0 || *c.TxQLen > mostQueue) {
-		return c, model.Faultf(model.CodeInvalidConf, "it is a number of packets", "plugin tuning: txQLen %d is not between 0 and %d",
+		return c, model.Faultf(model.CodeInvalidConf, "it is a number of packets",
+			"plugin tuning: txQLen %d is not between 0 and %d",
 			*c.TxQLen, mostQueue)
 	}
 	if c.DataDir != "" && !path.IsAbs(c.DataDir) {
-		return c, model.Faultf(model.CodeInvalidConf, "an absolute path, or nothing for "+tuningDir, "plugin tuning: dataDir %q is not absolute", c.DataDir)
+		return c, model.Faultf(model.CodeInvalidConf, "an absolute path, or nothing for "+tuningDir,
+			"plugin tuning: dataDir %q is not absolute", c.DataDir)
 	}
 	if err := c.readMAC(conf, r); err != nil {
 		return c, err
@@ -149,7 +151,8 @@ func readSettings(field string, raw json.RawMessage, r model.Request) ([]setting
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
-		return nil, model.Faultf(model.CodeDecode, `an object: {"net.core.somaxconn": "500"}`, "plugin tuning: %s %s is no object", field, raw)
+		return nil, model.Faultf(model.CodeDecode, `an object: {"net.core.somaxconn": "500"}`,
+			"plugin tuning: %s %s is no object", field, raw)
 	}
 	var list []setting
 	for dec.More() {
@@ -164,7 +167,8 @@ func readSettings(field string, raw json.RawMessage, r model.Request) ([]setting
 		}
 		text, ok := value.(string)
 		if !ok {
-			return nil, model.Faultf(model.CodeDecode, "write it in quotes", "plugin tuning: %s: the value of %q is no string", field, s.key)
+			return nil, model.Faultf(model.CodeDecode, "write it in quotes", "plugin tuning: %s: the value of %q is no string",
+				field, s.key)
 		}
 		s.value = text
 		if s.path, err = settingPath(field, s.key, r.IfName); err != nil {
@@ -172,7 +176,8 @@ func readSettings(field string, raw json.RawMessage, r model.Request) ([]setting
 		}
 		for _, o := range list {
 			if o.path == s.path {
-				return nil, model.Faultf(model.CodeInvalidConf, "leave one out", "plugin tuning: %s: %q and %q are the same setting", field, o.key, s.key)
+				return nil, model.Faultf(model.CodeInvalidConf, "leave one out",
+					"plugin tuning: %s: %q and %q are the same setting", field, o.key, s.key)
 			}
 		}
 		list = append(list, s)
@@ -180,8 +185,8 @@ func readSettings(field string, raw json.RawMessage, r model.Request) ([]setting
 	return list, nil
 }
 
-// settingPath is a setting's name below /proc/sys. A key that has a slash first is such a name already, and its dots are
-// those of a link's name (eth0.100); otherwise dots part its words. IFNAME stands for the interface.
+// settingPath is a setting's name below /proc/sys. A key that has a slash first is such a name already, and its dots
+// are those of a link's name (eth0.100); otherwise dots part its words. IFNAME stands for the interface.
 func settingPath(field, key, ifName string) (string, error) {
 	name := key
 	if i := strings.IndexAny(key, "./"); i < 0 || key[i] == '.' {
@@ -191,7 +196,8 @@ func settingPath(field, key, ifName string) (string, error) {
 		name = strings.Replace(name, "IFNAME", ifName, 1)
 	}
 	if path.Clean(name) != name || !strings.HasPrefix(name, "net/") || strings.ContainsRune(name, 0) {
-		return "", model.Faultf(model.CodeInvalidConf, "for example net.ipv4.conf.IFNAME.arp_filter", "plugin tuning: %s: %q is no setting below net", field, key)
+		return "", model.Faultf(model.CodeInvalidConf, "for example net.ipv4.conf.IFNAME.arp_filter",
+			"plugin tuning: %s: %q is no setting below net", field, key)
 	}
 	return name, nil
 }
@@ -227,7 +233,8 @@ func (c tuning) allowed(in Input) error {
 	}
 	for _, s := range c.sysctls {
 		if !slices.ContainsFunc(list, func(re *regexp.Regexp) bool { return re.MatchString(s.key) }) {
-			return model.Faultf(model.CodeInvalidConf, "the node's administrator can allow it there", "plugin tuning: sysctl %q is not allowed by %s",
+			return model.Faultf(model.CodeInvalidConf, "the node's administrator can allow it there",
+				"plugin tuning: sysctl %q is not allowed by %s",
 				s.key, AllowList)
 		}
 	}
@@ -243,10 +250,14 @@ func (Tuning) Doubts(conf json.RawMessage) []model.Doubt {
 	const leastIPv6 = 1280 // RFC 8200, 5
 	var out []model.Doubt
 	if c.MTU != 0 && c.MTU < leastIPv6 {
-		out = append(out, model.Doubt{Field: "mtu", Msg: "with an mtu below 1280 the interface has no IPv6", Hint: "IPv4 works"})
+		out = append(out, model.Doubt{
+			Field: "mtu", Msg: "with an mtu below 1280 the interface has no IPv6", Hint: "IPv4 works",
+		})
 	}
 	if c.DataDir != "" && !c.changesLink() {
-		out = append(out, model.Doubt{Field: "dataDir", Msg: "dataDir has no effect on settings: it is about the interface", Hint: "leave it out"})
+		out = append(out, model.Doubt{
+			Field: "dataDir", Msg: "dataDir has no effect on settings: it is about the interface", Hint: "leave it out",
+		})
 	}
 	return out
 }

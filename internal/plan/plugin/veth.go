@@ -51,9 +51,9 @@ func checkFreeName(in Input) error {
 		"interface %q exists already in %s", in.Request.IfName, in.Request.Netns)
 }
 
-// quiet keeps the kernel from giving the link an IPv6 link-local address of its own. A link that nobody uses for IPv6 is
-// then silent: its router solicitations, multicast reports and duplicate address detection would go to every port of a
-// bridge, and with a thousand ports that costs more than all the rest of an ADD.
+// quiet keeps the kernel from giving the link an IPv6 link-local address of its own. A link that nobody uses for IPv6
+// is then silent: its router solicitations, multicast reports and duplicate address detection would go to every port of
+// a bridge, and with a thousand ports that costs more than all the rest of an ADD.
 func quiet(link string) state.Sysctl {
 	return state.Sysctl{Name: "net/ipv6/conf/" + link + "/addr_gen_mode", Value: "1", IfPresent: true}
 }
@@ -61,7 +61,9 @@ func quiet(link string) state.Sysctl {
 // linkLocal is the IPv6 link-local address that goes with a MAC (RFC 4291, appendix A), without duplicate address
 // detection: the plan chose the MAC, so nobody else has it.
 func linkLocal(link string, mac state.MAC) state.Addr {
-	a := [16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]}
+	a := [16]byte{
+		0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5],
+	}
 	return state.Addr{Link: link, Prefix: netip.PrefixFrom(netip.AddrFrom16(a), 64), NoDAD: true}
 }
 

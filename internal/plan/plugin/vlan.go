@@ -40,11 +40,14 @@ func readVlan(conf model.PluginConf) (vlanConf, error) {
 	}
 	switch {
 	case c.Master == "":
-		return c, model.Faultf(model.CodeInvalidConf, "name the link whose wire has the VLAN", "plugin vlan: master is missing")
+		return c, model.Faultf(model.CodeInvalidConf, "name the link whose wire has the VLAN",
+			"plugin vlan: master is missing")
 	case c.VlanID == nil:
-		return c, model.Faultf(model.CodeInvalidConf, "0 sends frames with a priority and no VLAN", "plugin vlan: vlanId is missing")
+		return c, model.Faultf(model.CodeInvalidConf, "0 sends frames with a priority and no VLAN",
+			"plugin vlan: vlanId is missing")
 	case *c.VlanID < 0 || *c.VlanID > mostVlan:
-		return c, model.Faultf(model.CodeInvalidConf, "", "plugin vlan: vlanId %d is not between 0 and %d", *c.VlanID, mostVlan)
+		return c, model.Faultf(model.CodeInvalidConf, "", "plugin vlan: vlanId %d is not between 0 and %d",
+			*c.VlanID, mostVlan)
 	}
 	return c, wantIPAM(conf, c.ipam)
 }
@@ -81,7 +84,8 @@ func (Vlan) Ready(in Input) error {
 func (c vlanConf) upper(in Input) (state.Link, error) {
 	master, err := c.master(in)
 	if err == nil && isDown(master) {
-		return master, model.Faultf(model.CodeInvalidConf, "ip link set "+master.Name+" up", "plugin vlan: master %q is down", master.Name)
+		return master, model.Faultf(model.CodeInvalidConf, "ip link set "+master.Name+" up",
+			"plugin vlan: master %q is down", master.Name)
 	}
 	return master, err
 }

@@ -44,7 +44,8 @@ func readVRF(conf model.PluginConf) (vrfConf, error) {
 		return c, err
 	}
 	if c.Table == mainTable || c.Table == localTable {
-		return c, model.Faultf(model.CodeInvalidConf, "leave it out to have a free one chosen", "plugin vrf: table %d is the kernel's own", c.Table)
+		return c, model.Faultf(model.CodeInvalidConf, "leave it out to have a free one chosen",
+			"plugin vrf: table %d is the kernel's own", c.Table)
 	}
 	return c, nil
 }
@@ -121,7 +122,8 @@ func moves(r state.Route) bool { return (r.Table == 0 || r.Table == mainTable) &
 func (c vrfConf) checkInterface(in Input) error {
 	name := in.Request.IfName
 	if name == c.Name {
-		return model.Faultf(model.CodeInvalidConf, "choose another vrfname", "plugin vrf: vrfname %q is the interface's own name", c.Name)
+		return model.Faultf(model.CodeInvalidConf, "choose another vrfname",
+			"plugin vrf: vrfname %q is the interface's own name", c.Name)
 	}
 	have := in.Answers[state.Query{Space: state.Pod, Link: name}]
 	master, there := have.Link.Master, have.Found
@@ -138,7 +140,8 @@ func (c vrfConf) checkInterface(in Input) error {
 		return model.Faultf(model.CodeInvalidConf, "put the plugin behind the one that makes the interface",
 			"plugin vrf: interface %q does not exist in %s", name, in.Request.Netns)
 	case master != "":
-		return model.Faultf(model.CodeInvalidConf, "a link has one master", "plugin vrf: interface %q is a port of %q already", name, master)
+		return model.Faultf(model.CodeInvalidConf, "a link has one master",
+			"plugin vrf: interface %q is a port of %q already", name, master)
 	}
 	return nil
 }
@@ -157,7 +160,8 @@ func (c vrfConf) device(in Input) (state.Link, error) {
 		l.VRF = &state.VRFAttrs{Table: table}
 		return l, nil
 	case have.Link.Kind != state.VRF || have.Link.VRF == nil:
-		return l, model.Faultf(model.CodeInvalidConf, "choose another vrfname", "plugin vrf: vrfname %q is not a VRF but %s", c.Name, kindName(have.Link))
+		return l, model.Faultf(model.CodeInvalidConf, "choose another vrfname", "plugin vrf: vrfname %q is not a VRF but %s",
+			c.Name, kindName(have.Link))
 	case c.Table != 0 && c.Table != have.Link.VRF.Table:
 		return l, model.Faultf(model.CodeInvalidConf, "leave table out, or choose another vrfname",
 			"plugin vrf: table %d: VRF %q exists with table %d", c.Table, c.Name, have.Link.VRF.Table)
@@ -172,7 +176,8 @@ func (c vrfConf) device(in Input) (state.Link, error) {
 // ExpectQueries asks nothing: the configuration says it all.
 func (VRF) ExpectQueries(Input) []state.Query { return nil }
 
-// Expect is what CHECK compares when nothing is recorded: the interface's place in the VRF, and the table if one is named.
+// Expect is what CHECK compares when nothing is recorded: the interface's place in the VRF, and the table if one is
+// named.
 func (VRF) Expect(in Input) (state.Fragment, error) {
 	f := state.Fragment{Owner: Owner(in.Request.Key())}
 	c, err := decoded(in, readVRF)
@@ -209,7 +214,8 @@ func (VRF) Traces(in Input) Step {
 		return step
 	}
 	step.Fragment.Pod.Links = []state.Link{
-		{Name: c.Name, Kind: state.VRF, MAC: have.MAC, Alias: SharedMark, Shared: true}, {Name: in.Request.IfName, Master: c.Name},
+		{Name: c.Name, Kind: state.VRF, MAC: have.MAC, Alias: SharedMark, Shared: true},
+		{Name: in.Request.IfName, Master: c.Name},
 	}
 	return step
 }

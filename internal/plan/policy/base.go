@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// The base chains stand before those of most others at their hooks, behind the translation of destinations: what is judged is
-// the pod that a service led to. What the node is to its pods needs no rule: that never comes by forward.
+// The base chains stand before those of most others at their hooks, behind the translation of destinations: what is
+// judged is the pod that a service led to. What the node is to its pods needs no rule: that never comes by forward.
 const (
 	egressPriority  = -5
 	ingressPriority = -4
@@ -106,12 +106,13 @@ func (in entry) preamble(h hook) []string {
 	if in.place.node() {
 		return out
 	}
-	// A switch delivers multicast, neighbor solicitations included, only to ports that reported their groups (RFC 4541). Reports
-	// and queries go to groups of the link, with a hop limit of 1 (RFC 2710, 3810). 141 and 142 are inverse neighbor discovery.
+	// A switch delivers multicast, neighbor solicitations included, only to ports that reported their groups (RFC 4541).
+	// Reports and queries go to groups of the link, with a hop limit of 1 (RFC 2710, 3810). 141 and 142 are inverse
+	// neighbor discovery.
 	out = append(out, "icmpv6 type 130-132 ip6 hoplimit 1 ip6 daddr ff00::/8 accept",
 		"icmpv6 type 143 ip6 hoplimit 1 ip6 daddr ff00::/8 accept", "icmpv6 type 141-142 ip6 hoplimit 255 accept")
-	// An address that is leased must be leased again. DHCPv4 does not come by here (it is spoken below IP). A client asks the group
-	// of all servers (RFC 8415, section 14.1): what it would ask one of them could be anything for anybody.
+	// An address that is leased must be leased again. DHCPv4 does not come by here (it is spoken below IP). A client asks
+	// the group of all servers (RFC 8415, section 14.1): what it would ask one of them could be anything for anybody.
 	if h.dir == egress {
 		return append(out, "ip6 saddr fe80::/10 ip6 daddr ff02::1:2 udp sport 546 udp dport 547 accept")
 	}
@@ -151,15 +152,18 @@ func tapHooks() []hook {
 	return []hook{{name: "egress", hook: "egress", dir: egress}, {name: "ingress", hook: "ingress", dir: ingress}}
 }
 
-// tapChains are the base chains of a tap's table, and those that remember. Both directions have them as soon as one is judged: replies
-// come by the other one.
+// tapChains are the base chains of a tap's table, and those that remember. Both directions have them as soon as one is
+// judged: replies come by the other one.
 func (in entry) tapChains() []state.Chain {
 	if len(in.maps[ingress])+len(in.maps[egress]) == 0 {
 		return nil
 	}
 	var out []state.Chain
 	for _, h := range tapHooks() {
-		c := state.Chain{Name: h.name, Type: "filter", Hook: h.hook, Device: in.place.Tap, Policy: "accept", Rules: rulesOf(in.preamble(h)...)}
+		c := state.Chain{
+			Name: h.name, Type: "filter", Hook: h.hook, Device: in.place.Tap, Policy: "accept",
+			Rules: rulesOf(in.preamble(h)...),
+		}
 		if verdict := in.maps[h.dir][in.place.Tap]; verdict != "" {
 			c.Rules = append(c.Rules, rulesOf("jump "+strings.TrimPrefix(verdict, "goto "))...)
 		}

@@ -13,19 +13,25 @@ import (
 	"github.com/weft-net/weft/internal/plan/policy"
 )
 
-// farPod is a pod of a Deployment on another node: strings of its own, as a decoder makes them, labels that its siblings have, too.
+// farPod is a pod of a Deployment on another node: strings of its own, as a decoder makes them, labels that its
+// siblings have, too.
 func farPod(i int) model.Pod {
 	ns := strings.Clone(fmt.Sprintf("team-%d", i/200))
 	app, hash := fmt.Sprintf("app-%d", i/20%10), fmt.Sprintf("%08x", i/20)
 	return model.Pod{
-		Namespace: ns, Name: fmt.Sprintf("%s-%s-%05x", app, hash, i), UID: fmt.Sprintf("00000000-0000-4000-8000-%012x", i), Node: "n2", Phase: "Running",
-		IPs:    []netip.Addr{netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})},
-		Labels: map[string]string{"app": app, "pod-template-hash": hash, "app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/part-of": ns},
+		Namespace: ns, Name: fmt.Sprintf("%s-%s-%05x", app, hash, i), UID: fmt.Sprintf("00000000-0000-4000-8000-%012x", i),
+		Node: "n2", Phase: "Running",
+		IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})},
+		Labels: map[string]string{
+			"app": app, "pod-template-hash": hash, "app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/part-of": ns,
+		},
 	}
 }
 
 func farEndpoint(p model.Pod) model.WorkloadEndpoint {
-	return model.WorkloadEndpoint{Pod: model.PodRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID}, Node: p.Node, IfName: "eth0", Addrs: p.IPs}
+	return model.WorkloadEndpoint{
+		Pod: model.PodRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID}, Node: p.Node, IfName: "eth0", Addrs: p.IPs,
+	}
 }
 
 // clusterOf is a cluster of so many far pods, a near one, and policies that let everybody reach that on one port each.
@@ -40,10 +46,15 @@ func clusterOf(pods, policies int, dual bool) *policy.Index {
 		x.SetPod(p)
 		x.SetEndpoint(farEndpoint(p))
 	}
-	near := model.Pod{Namespace: "near", Name: "web", UID: "u", Node: "n1", IPs: []netip.Addr{netip.MustParseAddr("192.168.1.1")}}
+	near := model.Pod{
+		Namespace: "near", Name: "web", UID: "u", Node: "n1", IPs: []netip.Addr{netip.MustParseAddr("192.168.1.1")},
+	}
 	x.SetNamespace(model.Namespace{Name: "near"})
 	x.SetPod(near)
-	x.SetEndpoint(model.WorkloadEndpoint{Pod: model.PodRef{Namespace: "near", Name: "web", UID: "u"}, Node: "n1", IfName: "eth0", HostLink: "cali1", Addrs: near.IPs, HostEnd: model.HostEndRouted})
+	x.SetEndpoint(model.WorkloadEndpoint{
+		Pod: model.PodRef{Namespace: "near", Name: "web", UID: "u"}, Node: "n1", IfName: "eth0", HostLink: "cali1",
+		Addrs: near.IPs, HostEnd: model.HostEndRouted,
+	})
 	for i := range policies {
 		x.SetPolicy(model.Policy{
 			PolicyKey: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "near", Name: fmt.Sprintf("p%d", i)},

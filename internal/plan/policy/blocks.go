@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// rangesOf are the addresses of a family that the blocks hold together, each without its own exceptions: what one leaves out
-// another may well hold.
+// rangesOf are the addresses of a family that the blocks hold together, each without its own exceptions: what one
+// leaves out another may well hold.
 func rangesOf(blocks []model.IPBlock, six bool) []addrRange {
 	var all []addrRange
 	for _, b := range blocks {

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// compiler makes chains of policies. It has nothing but what it has compiled before: a rule is made when it is wanted first, and
-// kept until its policy is another one.
+// compiler makes chains of policies. It has nothing but what it has compiled before: a rule is made when it is wanted
+// first, and kept until its policy is another one.
 type compiler struct {
 	cluster  *cluster
 	logGroup int
@@ -83,7 +83,8 @@ func (m *compiler) podsChain(c combination, dir direction) *chainSpec {
 	}}
 }
 
-// tierChain asks the policies of a tier one after the other. All their rules stand in one chain: "pass" returns from it.
+// tierChain asks the policies of a tier one after the other. All their rules stand in one chain: "pass" returns from
+// it.
 func (m *compiler) tierChain(tier string, keys []model.PolicyKey, dir direction) *chainSpec {
 	var parts []string
 	for _, k := range keys {
@@ -124,7 +125,9 @@ func (m *compiler) denyChain(keys []model.PolicyKey, dir direction) *chainSpec {
 	c.make = func() []rule {
 		var out []rule
 		if g := m.logGroup; g > 0 {
-			out = append(out, rule{plain: fmt.Sprintf("limit rate 10/second log prefix %q group %d snaplen %d", d.prefix(), g, headerBytes)})
+			out = append(out, rule{
+				plain: fmt.Sprintf("limit rate 10/second log prefix %q group %d snaplen %d", d.prefix(), g, headerBytes),
+			})
 		}
 		return append(out, rule{verdict: "counter drop", comment: cut("deny "+d.String(), mostComment)})
 	}

@@ -13,7 +13,8 @@ import (
 // Change is what of a place's table changed.
 type Change struct {
 	Place Place
-	// Gone: the table is not needed any more; the change is empty. Made: it was not needed before; the change is all of it.
+	// Gone: the table is not needed any more; the change is empty. Made: it was not needed before; the change is all of
+	// it.
 	Gone, Made bool
 	state.TableChange
 }

@@ -41,17 +41,22 @@ func elementsOf(sign string, sets []state.Set) []string {
 	for _, s := range sets {
 		for _, e := range s.Elements {
 			name, _, _ := strings.Cut(s.Name, "/")
-			out = append(out, strings.TrimSpace(fmt.Sprintf("%s%s %s %s", sign, name, strings.Join(e.Key, " . "), strings.Join(e.Val, " "))))
+			out = append(out,
+				strings.TrimSpace(fmt.Sprintf("%s%s %s %s", sign, name, strings.Join(e.Key, " . "), strings.Join(e.Val, " "))))
 		}
 	}
 	return out
 }
 
 func newPod(name, app, addr string) model.Pod {
-	return model.Pod{Namespace: "shop", Name: name, UID: "u-" + name, Node: "n2", Labels: map[string]string{"app": app}, IPs: []netip.Addr{netip.MustParseAddr(addr)}}
+	return model.Pod{
+		Namespace: "shop", Name: name, UID: "u-" + name, Node: "n2", Labels: map[string]string{"app": app},
+		IPs: []netip.Addr{netip.MustParseAddr(addr)},
+	}
 }
 
-// What changes is what was touched: a peer is elements of sets, a pod an element of the maps, a block an element of its set.
+// What changes is what was touched: a peer is elements of sets, a pod an element of the maps, a block an element of its
+// set.
 func TestChanges(t *testing.T) {
 	x := worldOf(t, "testdata/networkpolicy.yaml")
 	if first := x.Changes(); len(first) != 1 || len(first[0].MakeChains) == 0 || len(first[0].AddElements) > 0 {
@@ -70,23 +75,38 @@ func TestChanges(t *testing.T) {
 		{"it finishes", func() { q := newPod("far2", "db", "10.0.2.9"); q.Phase = "Failed"; x.SetPod(q) }, "-pods4 10.0.2.9"},
 		{"it is published before its status says so", func() {
 			x.SetPod(newPod("far3", "db", "10.0.2.9"))
-			x.SetEndpoint(model.WorkloadEndpoint{Pod: model.PodRef{Namespace: "shop", Name: "far3", UID: "u-far3"}, Node: "n2", IfName: "eth0", Addrs: p.IPs})
+			x.SetEndpoint(model.WorkloadEndpoint{
+				Pod: model.PodRef{Namespace: "shop", Name: "far3", UID: "u-far3"}, Node: "n2", IfName: "eth0", Addrs: p.IPs,
+			})
 		}, "+pods4 10.0.2.9"},
 		{"another node says something of it", func() {
-			x.SetEndpoint(model.WorkloadEndpoint{Pod: model.PodRef{Namespace: "shop", Name: "far3", UID: "u-far3"}, Node: "n3", IfName: "eth0", Addrs: []netip.Addr{netip.MustParseAddr("10.0.3.3")}})
+			x.SetEndpoint(model.WorkloadEndpoint{
+				Pod: model.PodRef{Namespace: "shop", Name: "far3", UID: "u-far3"}, Node: "n3", IfName: "eth0",
+				Addrs: []netip.Addr{netip.MustParseAddr("10.0.3.3")},
+			})
 		}, ""},
 		{"and takes it back", func() {
 			x.DelEndpoint(model.EndpointKey{Namespace: "shop", Pod: "far3", UID: "u-far3", IfName: "eth0", Node: "n3"})
 		}, ""},
 		{"the status goes", func() { q := newPod("far3", "db", "10.0.2.9"); q.IPs = nil; x.SetPod(q) }, ""},
-		{"another one of its name", func() { q := newPod("far3", "db", "10.0.2.9"); q.UID, q.IPs = "new", nil; x.SetPod(q) }, "-pods4 10.0.2.9"},
+		{
+			"another one of its name", func() { q := newPod("far3", "db", "10.0.2.9"); q.UID, q.IPs = "new", nil; x.SetPod(q) },
+			"-pods4 10.0.2.9",
+		},
 		{"an interface here", func() {
 			near := newPod("near", "web", "10.0.1.9")
 			near.Node = "n1"
 			x.SetPod(near)
-			x.SetEndpoint(model.WorkloadEndpoint{Pod: model.PodRef{Namespace: "shop", Name: "near", UID: "u-near"}, Node: "n1", IfName: "eth0", HostLink: "cali-near", Addrs: []netip.Addr{netip.MustParseAddr("10.0.1.9")}, HostEnd: model.HostEndRouted})
-		}, `+pods4 10.0.1.9; +ingress "cali-near" goto pods/ca33bbdf3d0f4314/in; +egress "cali-near" goto pods/9c1180c76c2878b8/out`},
-		{"a namespace's labels", func() { x.SetNamespace(model.Namespace{Name: "other"}) }, "-named4 10.0.1.3 . udp . 5353; -pods4 10.0.1.3"},
+			x.SetEndpoint(model.WorkloadEndpoint{
+				Pod: model.PodRef{Namespace: "shop", Name: "near", UID: "u-near"}, Node: "n1", IfName: "eth0",
+				HostLink: "cali-near", Addrs: []netip.Addr{netip.MustParseAddr("10.0.1.9")}, HostEnd: model.HostEndRouted,
+			})
+		},
+			`+pods4 10.0.1.9; +ingress "cali-near" goto pods/ca33bbdf3d0f4314/in; +egress "cali-near" goto pods/9c1180c76c2878b8/out`},
+		{
+			"a namespace's labels", func() { x.SetNamespace(model.Namespace{Name: "other"}) },
+			"-named4 10.0.1.3 . udp . 5353; -pods4 10.0.1.3",
+		},
 	} {
 		c.do()
 		if got := brief(x.Changes()); got != c.want {
@@ -101,8 +121,9 @@ func blocks(cidrs ...string) model.Policy {
 		r.Peers = append(r.Peers, model.PolicyPeer{Block: &model.IPBlock{CIDR: netip.MustParsePrefix(c)}})
 	}
 	return model.Policy{
-		PolicyKey: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "shop", Name: "blocks"}, Subject: model.PodPeer{Namespace: "shop"},
-		Ingress: model.PolicyDirection{On: true, Rules: []model.PolicyRule{r}},
+		PolicyKey: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "shop", Name: "blocks"},
+		Subject:   model.PodPeer{Namespace: "shop"},
+		Ingress:   model.PolicyDirection{On: true, Rules: []model.PolicyRule{r}},
 	}
 }
 
@@ -124,7 +145,10 @@ func TestOneMoreBlock(t *testing.T) {
 func TestUnknownPodIsClosed(t *testing.T) {
 	x := policy.New(policy.Config{Node: "n1"})
 	x.SetNamespace(model.Namespace{Name: "shop"})
-	e := model.WorkloadEndpoint{Pod: model.PodRef{Namespace: "shop", Name: "late", UID: "u-late"}, Node: "n1", IfName: "eth0", HostLink: "cali-late", HostEnd: model.HostEndRouted}
+	e := model.WorkloadEndpoint{
+		Pod: model.PodRef{Namespace: "shop", Name: "late", UID: "u-late"}, Node: "n1", IfName: "eth0", HostLink: "cali-late",
+		HostEnd: model.HostEndRouted,
+	}
 	x.SetEndpoint(e)
 	if got := brief(x.Changes()); got != "" {
 		t.Errorf("without a policy: %s", got)
@@ -153,7 +177,8 @@ func TestUnknownPodIsClosed(t *testing.T) {
 	}
 }
 
-// A pod whose namespace is not known yet is closed where a policy may select it by the namespace's labels, but not by its name.
+// A pod whose namespace is not known yet is closed where a policy may select it by the namespace's labels, but not by
+// its name.
 func TestUnknownNamespaceIsClosed(t *testing.T) {
 	for _, c := range []struct {
 		subject model.Selector
@@ -166,7 +191,10 @@ func TestUnknownNamespaceIsClosed(t *testing.T) {
 	} {
 		x := policy.New(policy.Config{Node: "n1"})
 		x.SetPod(newPod("new", "web", "10.0.0.1"))
-		x.SetEndpoint(model.WorkloadEndpoint{Pod: model.PodRef{Namespace: "shop", Name: "new", UID: "u-new"}, Node: "n1", IfName: "eth0", HostLink: "cali-new", HostEnd: model.HostEndRouted})
+		x.SetEndpoint(model.WorkloadEndpoint{
+			Pod: model.PodRef{Namespace: "shop", Name: "new", UID: "u-new"}, Node: "n1", IfName: "eth0", HostLink: "cali-new",
+			HostEnd: model.HostEndRouted,
+		})
 		p := blocks("10.0.0.0/24")
 		p.PolicyKey, p.Tier = model.PolicyKey{Kind: model.KindClusterNetworkPolicy, Name: "c"}, model.TierAdmin
 		p.Subject = model.PodPeer{Namespaces: c.subject}
@@ -189,7 +217,10 @@ func TestUnknownNamespaceIsClosed(t *testing.T) {
 func TestCut(t *testing.T) {
 	x := worldOf(t, "testdata/networkpolicy.yaml")
 	x.Changes()
-	f := policy.Flow{Src: netip.MustParseAddr("10.0.2.1"), Dst: netip.MustParseAddr("10.0.1.2"), Protocol: model.TCP, SrcPort: 4000, DstPort: 5432}
+	f := policy.Flow{
+		Src: netip.MustParseAddr("10.0.2.1"), Dst: netip.MustParseAddr("10.0.1.2"), Protocol: model.TCP, SrcPort: 4000,
+		DstPort: 5432,
+	}
 	g := f
 	g.SrcPort++
 	x.Cut(policy.Place{}, f)

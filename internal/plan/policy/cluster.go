@@ -23,14 +23,18 @@ type follower interface {
 	// appeared says that there is a new identity, which has no pods yet; vanished, that its last one has gone.
 	appeared(*identity)
 	vanished(*identity)
-	// brings says that what a pod brings to its groups is about to come, or has just gone: it holds none of its addresses then.
+	// brings says that what a pod brings to its groups is about to come, or has just gone: it holds none of its addresses
+	// then.
 	brings(p *pod, came bool)
 	// renode makes a change of the nodes.
 	renode(change func())
 }
 
 func newCluster() *cluster {
-	return &cluster{spaces: map[string]*space{}, nodes: map[string]*node{}, policies: map[model.PolicyKey]*policy{}, holders: newHolders()}
+	return &cluster{
+		spaces: map[string]*space{}, nodes: map[string]*node{}, policies: map[model.PolicyKey]*policy{},
+		holders: newHolders(),
+	}
 }
 
 // node is what policy needs of a node.

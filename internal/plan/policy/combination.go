@@ -35,7 +35,8 @@ func (c *cluster) combination(on subject, dir direction) combination {
 		plain = id.space.multis
 	}
 	for _, p := range plain {
-		if direct(&p.Policy, dir).On && p.subject.matches(id) && (on.network == "" || slices.Contains(p.Networks, on.network)) {
+		if direct(&p.Policy, dir).On && p.subject.matches(id) &&
+			(on.network == "" || slices.Contains(p.Networks, on.network)) {
 			out.plain = append(out.plain, p.PolicyKey)
 		}
 	}

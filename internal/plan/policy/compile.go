@@ -108,7 +108,9 @@ func (w *writer) peers(in model.PolicyRule) []addrMatch {
 			}
 			fallthrough
 		default:
-			out = append(out, addrMatch{dir: w.dir, six: six, set: &setSpec{name: "block" + family(six) + "/" + w.blocks, six: six, ranges: all}})
+			out = append(out, addrMatch{
+				dir: w.dir, six: six, set: &setSpec{name: "block" + family(six) + "/" + w.blocks, six: six, ranges: all},
+			})
 		}
 	}
 	return out

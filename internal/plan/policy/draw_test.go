@@ -21,7 +21,8 @@ func drawPolicy(t *rapid.T, ns, name string) model.Policy {
 		p.Subject = model.PodPeer{Namespaces: drawSelector(t), Pods: drawSelector(t)}
 	case 1:
 		p.Kind = model.KindMultiNetworkPolicy
-		p.Networks = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"x/net", "x/other"}), 1, 2, rapid.ID).Draw(t, "networks")
+		p.Networks = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"x/net", "x/other"}), 1, 2,
+			rapid.ID).Draw(t, "networks")
 	}
 	p.Ingress, p.Egress = drawDirection(t, p.Kind, ns), drawDirection(t, p.Kind, ns)
 	return p
@@ -33,12 +34,18 @@ func drawDirection(t *rapid.T, kind model.PolicyKind, ns string) model.PolicyDir
 		return d
 	}
 	d.Rules = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) model.PolicyRule {
-		r := model.PolicyRule{Action: model.PolicyAccept, AnyPeer: rapid.IntRange(0, 3).Draw(t, "any peer") == 0, AnyPort: rapid.Bool().Draw(t, "any port")}
+		r := model.PolicyRule{
+			Action: model.PolicyAccept, AnyPeer: rapid.IntRange(0, 3).Draw(t, "any peer") == 0,
+			AnyPort: rapid.Bool().Draw(t, "any port"),
+		}
 		if kind == model.KindClusterNetworkPolicy {
-			r.Action = rapid.SampledFrom([]model.PolicyAction{model.PolicyAccept, model.PolicyDeny, model.PolicyPass}).Draw(t, "action")
+			r.Action = rapid.SampledFrom([]model.PolicyAction{
+				model.PolicyAccept, model.PolicyDeny, model.PolicyPass,
+			}).Draw(t, "action")
 		}
 		if !r.AnyPeer {
-			r.Peers = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) model.PolicyPeer { return drawPeer(t, ns) }), 0, 3).Draw(t, "peers")
+			r.Peers = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) model.PolicyPeer { return drawPeer(t, ns) }), 0,
+				3).Draw(t, "peers")
 		}
 		if !r.AnyPort {
 			r.Ports = rapid.SliceOfN(rapid.Custom(drawPort), 0, 3).Draw(t, "ports")
@@ -68,13 +75,18 @@ func drawPeer(t *rapid.T, ns string) model.PolicyPeer {
 
 func drawPort(t *rapid.T) model.PolicyPort {
 	if rapid.IntRange(0, 2).Draw(t, "named") == 0 {
-		return model.PolicyPort{Name: rapid.SampledFrom([]string{"web", "dns"}).Draw(t, "port"), Protocol: rapid.SampledFrom([]model.Protocol{"", model.TCP, model.UDP}).Draw(t, "protocol")}
+		return model.PolicyPort{
+			Name:     rapid.SampledFrom([]string{"web", "dns"}).Draw(t, "port"),
+			Protocol: rapid.SampledFrom([]model.Protocol{"", model.TCP, model.UDP}).Draw(t, "protocol"),
+		}
 	}
 	first := rapid.IntRange(0, 83).Draw(t, "first")
 	if first < 80 {
 		return model.PolicyPort{Protocol: drawProtocol(t)}
 	}
-	return model.PolicyPort{Protocol: drawProtocol(t), First: uint16(first), Last: uint16(first + rapid.IntRange(0, 2).Draw(t, "more"))}
+	return model.PolicyPort{
+		Protocol: drawProtocol(t), First: uint16(first), Last: uint16(first + rapid.IntRange(0, 2).Draw(t, "more")),
+	}
 }
 
 func drawSelector(t *rapid.T) model.Selector {
@@ -82,8 +94,11 @@ func drawSelector(t *rapid.T) model.Selector {
 		return model.Selector{}
 	}
 	s := model.Selector{Labels: map[string]string{}}
-	key, value := rapid.SampledFrom([]string{"app", "tier", "kubernetes.io/metadata.name"}).Draw(t, "key"), rapid.SampledFrom([]string{"1", "2", "x"}).Draw(t, "value")
-	switch op := rapid.SampledFrom([]model.SelectorOp{"=", model.SelectIn, model.SelectNotIn, model.SelectExists, model.SelectDoesNotExist}).Draw(t, "op"); op {
+	key, value := rapid.SampledFrom([]string{"app", "tier", "kubernetes.io/metadata.name"}).Draw(t, "key"),
+		rapid.SampledFrom([]string{"1", "2", "x"}).Draw(t, "value")
+	switch op := rapid.SampledFrom([]model.SelectorOp{
+		"=", model.SelectIn, model.SelectNotIn, model.SelectExists, model.SelectDoesNotExist,
+	}).Draw(t, "op"); op {
 	case "=":
 		s.Labels[key] = value
 	case model.SelectIn, model.SelectNotIn:

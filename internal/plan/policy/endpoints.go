@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// endpoints are this node's: which chains each of them goes by. An endpoint about which something has changed is doubted, and
-// looked at again when it is settled.
+// endpoints are this node's: which chains each of them goes by. An endpoint about which something has changed is
+// doubted, and looked at again when it is settled.
 type endpoints struct {
 	cluster  *cluster
 	compiler *compiler
@@ -31,7 +31,8 @@ type claim struct {
 func newEndpoints(c *cluster, m *compiler, ts *tables) *endpoints {
 	return &endpoints{
 		cluster: c, compiler: m, tables: ts,
-		all: map[model.EndpointKey]*endpoint{}, byAddr: map[netip.Addr][]*endpoint{}, byLink: map[claim][]*endpoint{}, doubted: map[*endpoint]bool{},
+		all: map[model.EndpointKey]*endpoint{}, byAddr: map[netip.Addr][]*endpoint{}, byLink: map[claim][]*endpoint{},
+		doubted: map[*endpoint]bool{},
 	}
 }
 
@@ -54,7 +55,9 @@ func (es *endpoints) add(in model.WorkloadEndpoint) {
 func (es *endpoints) remove(e *endpoint) {
 	es.cluster.localPod(e.Key(), -1)
 	at := claim{e.table, e.link()}
-	if es.byLink[at] = slices.DeleteFunc(es.byLink[at], func(o *endpoint) bool { return o == e }); len(es.byLink[at]) == 0 {
+	if es.byLink[at] = slices.DeleteFunc(es.byLink[at], func(o *endpoint) bool {
+		return o == e
+	}); len(es.byLink[at]) == 0 {
 		delete(es.byLink, at)
 	}
 	e.table.users--
@@ -114,7 +117,8 @@ func (es *endpoints) settle() {
 
 func (es *endpoints) settleOne(e *endpoint) {
 	e.pod = nil
-	if p := es.cluster.pod(e.Pod.Namespace, e.Pod.Name); p != nil && p.identity != nil && (e.Pod.UID == "" || p.uid == 0 || p.uid == hashUID(e.Pod.UID)) {
+	if p := es.cluster.pod(e.Pod.Namespace, e.Pod.Name); p != nil && p.identity != nil &&
+		(e.Pod.UID == "" || p.uid == 0 || p.uid == hashUID(e.Pod.UID)) {
 		e.pod = p
 	}
 	for _, dir := range directions() {

@@ -21,7 +21,8 @@ type explainer struct {
 
 func (x *explainer) walker() *walker { return &walker{x.groups, x.compiler} }
 
-// barred tells whether policy is against what has begun at a tap: out of the guest, or to it. Whose the addresses are does not matter.
+// barred tells whether policy is against what has begun at a tap: out of the guest, or to it. Whose the addresses are
+// does not matter.
 func (x *explainer) barred(p Place, f Flow, out bool) bool {
 	t := x.tables.all[p]
 	dir := ingress
@@ -35,8 +36,8 @@ func (x *explainer) barred(p Place, f Flow, out bool) bool {
 	return e != nil && e.chains[dir] != nil && x.walker().walk(t, e.chains[dir].name, f, dir).verdict == verdictDrop
 }
 
-// allowed tells whether policy lets a connection be, as far as this node judges it in a place. Dst is where it led after the
-// translation of addresses, Src whence it came before. What the node itself began is always allowed.
+// allowed tells whether policy lets a connection be, as far as this node judges it in a place. Dst is where it led
+// after the translation of addresses, Src whence it came before. What the node itself began is always allowed.
 func (x *explainer) allowed(p Place, f Flow) bool {
 	t := x.tables.all[p]
 	if t == nil || slices.Contains(x.tables.self, f.Src) && p.node() {

@@ -22,8 +22,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// TestGolden reads manifests from testdata/*.yaml, and compares what the node n1 would have with the file beside them. Pods of
-// n1 have an interface, as their annotations say.
+// TestGolden reads manifests from testdata/*.yaml, and compares what the node n1 would have with the file beside them.
+// Pods of n1 have an interface, as their annotations say.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -109,10 +109,12 @@ func tell(x *policy.Index, o store.Object) error {
 	return err
 }
 
-// interfaces tells the index of the interfaces that the pod's annotation "endpoints" has as JSON; of those of the cluster's
-// network every pod has one, routed on its node.
+// interfaces tells the index of the interfaces that the pod's annotation "endpoints" has as JSON; of those of the
+// cluster's network every pod has one, routed on its node.
 func interfaces(x *policy.Index, p model.Pod) error {
-	all := []model.WorkloadEndpoint{{IfName: "eth0", HostLink: "cali-" + p.Name, Addrs: p.IPs, HostEnd: model.HostEndRouted}}
+	all := []model.WorkloadEndpoint{
+		{IfName: "eth0", HostLink: "cali-" + p.Name, Addrs: p.IPs, HostEnd: model.HostEndRouted},
+	}
 	if text := p.Annotations["endpoints"]; text != "" {
 		if err := json.Unmarshal([]byte(text), &all); err != nil {
 			return err

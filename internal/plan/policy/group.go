@@ -35,7 +35,8 @@ type element struct {
 }
 
 func (e element) compare(o element) int {
-	return cmp.Or(e.addr.Compare(o.addr), strings.Compare(string(e.protocol), string(o.protocol)), cmp.Compare(e.port, o.port))
+	return cmp.Or(e.addr.Compare(o.addr), strings.Compare(string(e.protocol), string(o.protocol)),
+		cmp.Compare(e.port, o.port))
 }
 
 // selects tells whether the pods of the identity are in the group.

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// groups are those that the tables use. They follow the cluster: what comes to a group and goes from it is counted, whichever
-// pods bring it, until the next sweep.
+// groups are those that the tables use. They follow the cluster: what comes to a group and goes from it is counted,
+// whichever pods bring it, until the next sweep.
 type groups struct {
 	cluster *cluster
 	all     map[string]*group

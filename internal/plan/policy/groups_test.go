@@ -10,7 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Groups follow a cluster without any table: an address that two pods share comes with the first and goes with the last of them.
+// Groups follow a cluster without any table: an address that two pods share comes with the first and goes with the last
+// of them.
 func TestGroupsFollow(t *testing.T) {
 	c := newCluster()
 	gs := newGroups(c)

@@ -28,7 +28,8 @@ type facts struct {
 func newFacts() *facts {
 	return &facts{
 		pods: map[string]model.Pod{}, namespaces: map[string]model.Namespace{}, nodes: map[string]model.Node{},
-		policies: map[model.PolicyKey]model.Policy{}, endpoints: map[model.EndpointKey]model.WorkloadEndpoint{}, cuts: map[Flow]bool{},
+		policies: map[model.PolicyKey]model.Policy{}, endpoints: map[model.EndpointKey]model.WorkloadEndpoint{},
+		cuts: map[Flow]bool{},
 	}
 }
 
@@ -59,8 +60,8 @@ func (f *facts) fresh() *Index {
 
 func TestHistories(t *testing.T) { rapid.Check(t, history) }
 
-// history tells an index random facts one after the other. At any time the changes that it told must add up to its tables,
-// and these must be those of an index that knows only how it ended.
+// history tells an index random facts one after the other. At any time the changes that it told must add up to its
+// tables, and these must be those of an index that knows only how it ended.
 func history(t *rapid.T) {
 	f, m := newFacts(), mirror{}
 	f.cfg = Config{Node: "n1", LogGroup: 7, Apart: rapid.IntRange(0, 1).Draw(t, "apart")}
@@ -103,15 +104,18 @@ func (f *facts) end(t *rapid.T, x *Index, m mirror) {
 	}
 	m.apply(t, x.Changes())
 	c, gs, es := x.cluster, x.groups, x.endpoints
-	left := len(m) + len(x.tables.all) + len(gs.all) + len(gs.of) + len(c.spaces) + len(c.policies) + len(es.all) + len(es.byAddr) + len(es.byLink) +
+	left := len(m) + len(x.tables.all) + len(gs.all) + len(gs.of) + len(c.spaces) + len(c.policies) + len(es.all) +
+		len(es.byAddr) + len(es.byLink) +
 		len(x.compiler.rules) + len(c.holders.usual) + len(c.holders.six) + len(c.holders.other) + len(c.holders.more)
 	if left != 0 {
-		t.Fatalf("left: %v, tables %v, groups %v, spaces %v, holders %v, rules %v", m, x.tables.all, gs.all, c.spaces, c.holders, x.compiler.rules)
+		t.Fatalf("left: %v, tables %v, groups %v, spaces %v, holders %v, rules %v", m, x.tables.all, gs.all, c.spaces,
+			c.holders, x.compiler.rules)
 	}
 }
 
 func (f *facts) step(t *rapid.T, x *Index) {
-	ns, name := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "namespace"), rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name")
+	ns, name := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "namespace"),
+		rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name")
 	switch rapid.IntRange(0, 14).Draw(t, "what") {
 	case 0, 1, 2:
 		p := drawPod(t, ns, name)
@@ -156,7 +160,9 @@ func (f *facts) step(t *rapid.T, x *Index) {
 			x.DelNode(name)
 			return
 		}
-		n := model.Node{Name: name, Labels: drawLabels(t), Addrs: addrs(fmt.Sprintf("192.168.0.%d", rapid.IntRange(1, 3).Draw(t, "node")))}
+		n := model.Node{
+			Name: name, Labels: drawLabels(t), Addrs: addrs(fmt.Sprintf("192.168.0.%d", rapid.IntRange(1, 3).Draw(t, "node"))),
+		}
 		f.nodes[name], f.self = n, append(drawAddrs(t), n.Addrs...)
 		x.SetNode(n)
 		x.SetSelf(f.self)
@@ -178,7 +184,8 @@ func (f *facts) cut(t *rapid.T, x *Index) {
 }
 
 func drawLabels(t *rapid.T) map[string]string {
-	return rapid.MapOfN(rapid.SampledFrom([]string{"app", "tier"}), rapid.SampledFrom([]string{"1", "2"}), 0, 2).Draw(t, "labels")
+	return rapid.MapOfN(rapid.SampledFrom([]string{"app", "tier"}), rapid.SampledFrom([]string{"1", "2"}), 0,
+		2).Draw(t, "labels")
 }
 
 func drawPod(t *rapid.T, ns, name string) model.Pod {
@@ -189,7 +196,10 @@ func drawPod(t *rapid.T, ns, name string) model.Pod {
 		IPs:         drawAddrs(t),
 		Node:        rapid.SampledFrom([]string{"", "n1", "n1", "n2"}).Draw(t, "node"),
 		Ports: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) model.PodPort {
-			return model.PodPort{Name: rapid.SampledFrom([]string{"web", "dns"}).Draw(t, "port"), Protocol: drawProtocol(t), Number: uint16(rapid.IntRange(80, 82).Draw(t, "number"))}
+			return model.PodPort{
+				Name: rapid.SampledFrom([]string{"web", "dns"}).Draw(t, "port"), Protocol: drawProtocol(t),
+				Number: uint16(rapid.IntRange(80, 82).Draw(t, "number")),
+			}
 		}), 0, 2).Draw(t, "ports"),
 	}
 }
@@ -210,11 +220,14 @@ func drawEndpoint(t *rapid.T, ns, name string) model.WorkloadEndpoint {
 	e := model.WorkloadEndpoint{
 		Pod:    model.PodRef{Namespace: ns, Name: name, UID: drawUID(t)},
 		Node:   rapid.SampledFrom([]string{"n1", "n1", "n2"}).Draw(t, "node"),
-		IfName: rapid.SampledFrom([]string{"eth0", "net1"}).Draw(t, "interface"), Addrs: drawAddrs(t), HostEnd: model.HostEndRouted,
+		IfName: rapid.SampledFrom([]string{"eth0", "net1"}).Draw(t, "interface"), Addrs: drawAddrs(t),
+		HostEnd: model.HostEndRouted,
 	}
 	if e.HostLink = "cali" + ns + name + e.IfName; e.IfName == "net1" {
 		e.Network = "x/net"
-		switch rapid.SampledFrom([]model.PolicyPoint{model.PointHost, model.PointPod, model.PointTap, model.PointDevice, model.PointPort}).Draw(t, "point") {
+		switch rapid.SampledFrom([]model.PolicyPoint{
+			model.PointHost, model.PointPod, model.PointTap, model.PointDevice, model.PointPort,
+		}).Draw(t, "point") {
 		case model.PointPod:
 			e.HostEnd = ""
 		case model.PointTap:

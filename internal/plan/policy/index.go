@@ -14,15 +14,16 @@ import (
 type Config struct {
 	// Node is this node's name.
 	Node string
-	// LogGroup is the group of the kernel's packet log that denied packets are told to, with the names of the policies and at
-	// most ten in a second for the same ones; 0: to none.
+	// LogGroup is the group of the kernel's packet log that denied packets are told to, with the names of the policies and
+	// at most ten in a second for the same ones; 0: to none.
 	LogGroup int
-	// Apart is how many NetworkPolicies that select one pod have a chain each; more are written together. 0 is a usual number.
+	// Apart is how many NetworkPolicies that select one pod have a chain each; more are written together. 0 is a usual
+	// number.
 	Apart int
 }
 
-// Index is the front of the facts and of what is made of them. What is said to it costs what it touches; what comes out depends
-// on the facts alone, and not on how they came about. It is not safe for several goroutines.
+// Index is the front of the facts and of what is made of them. What is said to it costs what it touches; what comes out
+// depends on the facts alone, and not on how they came about. It is not safe for several goroutines.
 type Index struct {
 	node      string
 	cluster   *cluster
@@ -41,7 +42,10 @@ func New(cfg Config) *Index {
 	m := newCompiler(c, cfg.LogGroup, cfg.Apart)
 	ts := newTables(gs)
 	es := newEndpoints(c, m, ts)
-	return &Index{node: cfg.Node, cluster: c, groups: gs, compiler: m, tables: ts, endpoints: es, explainer: &explainer{c, gs, m, ts, es}}
+	return &Index{
+		node: cfg.Node, cluster: c, groups: gs, compiler: m, tables: ts, endpoints: es,
+		explainer: &explainer{c, gs, m, ts, es},
+	}
 }
 
 // SetPolicy says what a policy is.
@@ -101,7 +105,8 @@ func (x *Index) SetSelf(addrs []netip.Addr) {
 	x.tables.self = slices.Compact(slices.SortedFunc(slices.Values(addrs), netip.Addr.Compare))
 }
 
-// SetEndpoint says what an interface of a pod is: one of this node's is judged, and the addresses of all are what peers mean.
+// SetEndpoint says what an interface of a pod is: one of this node's is judged, and the addresses of all are what peers
+// mean.
 func (x *Index) SetEndpoint(in model.WorkloadEndpoint) {
 	key := in.Key()
 	in.Addrs = slices.Clone(in.Addrs)
@@ -126,9 +131,9 @@ func (x *Index) DelEndpoint(key model.EndpointKey) {
 	x.cluster.publish(key, "", nil)
 }
 
-// Cut has the replies of a connection that policy has ended be dropped, until Uncut. Without that the next packet of the side
-// that was connected to would look to the kernel like the first one of a connection the other way, which may well be
-// allowed, and the old connection would live on in it. On the node it is cut at both of its places.
+// Cut has the replies of a connection that policy has ended be dropped, until Uncut. Without that the next packet of
+// the side that was connected to would look to the kernel like the first one of a connection the other way, which may
+// well be allowed, and the old connection would live on in it. On the node it is cut at both of its places.
 func (x *Index) Cut(p Place, f Flow) {
 	if f.Protocol != "" {
 		x.tables.cutting(p, f, true)
@@ -148,7 +153,8 @@ func (x *Index) settle() {
 	x.tables.refresh()
 }
 
-// Tables are all tables, whole: the node's first; or those of some places. Where nobody is selected by any policy there is none.
+// Tables are all tables, whole: the node's first; or those of some places. Where nobody is selected by any policy there
+// is none.
 func (x *Index) Tables(only ...Place) []Table {
 	x.settle()
 	return x.tables.whole(only...)
@@ -168,7 +174,8 @@ func (x *Index) Denials(p Place) map[string]Denial {
 	return x.tables.denials(p)
 }
 
-// Parties are who begins or answers connections that policies judge in a place: the addresses of the interfaces that they select.
+// Parties are who begins or answers connections that policies judge in a place: the addresses of the interfaces that
+// they select.
 func (x *Index) Parties(p Place) []state.Party {
 	x.settle()
 	return x.endpoints.parties(p)
@@ -177,8 +184,8 @@ func (x *Index) Parties(p Place) []state.Party {
 // Selected tells whether policies select an interface of this node, in whatever direction.
 func (x *Index) Selected(key model.EndpointKey) bool { return x.endpoints.selected(key) }
 
-// SelectedPods is how many pods of the cluster a policy selects, those of other nodes and of the host's network among them. Of a
-// policy that the index does not have it is false.
+// SelectedPods is how many pods of the cluster a policy selects, those of other nodes and of the host's network among
+// them. Of a policy that the index does not have it is false.
 func (x *Index) SelectedPods(key model.PolicyKey) (pods int, known bool) {
 	p := x.cluster.policies[key]
 	if p == nil {
@@ -193,27 +200,29 @@ func (x *Index) Holder(network string, a netip.Addr) model.PodRef {
 	return ref
 }
 
-// Barred tells whether policy is against what has begun at a tap: out of the guest, or to it. Whose the addresses are does not matter.
+// Barred tells whether policy is against what has begun at a tap: out of the guest, or to it. Whose the addresses are
+// does not matter.
 func (x *Index) Barred(p Place, f Flow, out bool) bool {
 	x.settle()
 	return x.explainer.barred(p, f, out)
 }
 
-// Allowed tells whether policy lets a connection be, as far as this node judges it in a place. Dst is where it led after the
-// translation of addresses, Src whence it came before. What the node itself began is always allowed.
+// Allowed tells whether policy lets a connection be, as far as this node judges it in a place. Dst is where it led
+// after the translation of addresses, Src whence it came before. What the node itself began is always allowed.
 func (x *Index) Allowed(p Place, f Flow) bool {
 	x.settle()
 	return x.explainer.allowed(p, f)
 }
 
-// Show says what policies say of a pod and of all its interfaces. Of a pod of another node it is what that node does if it
-// knows the same.
+// Show says what policies say of a pod and of all its interfaces. Of a pod of another node it is what that node does if
+// it knows the same.
 func (x *Index) Show(ref model.PodRef) (View, error) {
 	x.settle()
 	return x.explainer.show(ref)
 }
 
-// Why says for each family that both ends have what becomes of a connection, and which policies, rules and elements decide it.
+// Why says for each family that both ends have what becomes of a connection, and which policies, rules and elements
+// decide it.
 func (x *Index) Why(q Query) ([]Answer, error) {
 	x.settle()
 	return x.explainer.why(q)

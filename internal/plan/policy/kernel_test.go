@@ -30,8 +30,8 @@ func bounded(t testing.TB) context.Context {
 	return ctx
 }
 
-// TestKernelReadsGolden loads the golden files with nft, and nft prints them as they are: text for people and bytes for the
-// kernel are one.
+// TestKernelReadsGolden loads the golden files with nft, and nft prints them as they are: text for people and bytes for
+// the kernel are one.
 func TestKernelReadsGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.nft")
 	if err != nil || len(files) == 0 {
@@ -56,7 +56,8 @@ func TestKernelReadsGolden(t *testing.T) {
 			want = rest
 		}
 		got := nettest.Run(t, ns, "nft", "-s", "list", "ruleset")
-		got = strings.ReplaceAll(got, " burst 5 packets", "")                  // what newer ones say of a limit without a burst
+		// what newer ones say of a limit without a burst
+		got = strings.ReplaceAll(got, " burst 5 packets", "")
 		got = strings.ReplaceAll(got, "type mld2-listener-report", "type 143") // the one type with a name
 		if diff := cmp.Diff(strings.TrimSpace(want), strings.TrimSpace(got)); diff != "" {
 			t.Errorf("%s (-) and what nft prints (+):\n%s", file, diff)
@@ -64,8 +65,8 @@ func TestKernelReadsGolden(t *testing.T) {
 	}
 }
 
-// TestKernelHistories writes what changes in random histories into the kernel, each change as one transaction that reads
-// nothing. At any time the kernel must hold the table, and refuse nothing.
+// TestKernelHistories writes what changes in random histories into the kernel, each change as one transaction that
+// reads nothing. At any time the kernel must hold the table, and refuse nothing.
 func TestKernelHistories(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	c, err := nft.Dial(ns)
@@ -75,7 +76,8 @@ func TestKernelHistories(t *testing.T) {
 	defer func() { _ = c.Close() }()
 	ctx := bounded(t)
 	rapid.Check(t, func(r *rapid.T) {
-		if err := c.Remove(ctx, []state.Table{{Family: TableFamily, Name: TableName}}); err != nil { // of a history that failed
+		if err := c.Remove(ctx, []state.Table{{Family: TableFamily, Name: TableName}}); err != nil {
+			// of a history that failed
 			r.Fatal(err)
 		}
 		f := newFacts()
@@ -105,7 +107,9 @@ func write(ctx context.Context, t *rapid.T, c *nft.Conn, x *Index) {
 		case change.Gone:
 			err = c.Remove(ctx, []state.Table{{Family: TableFamily, Name: TableName}})
 		case change.Made:
-			err = c.Apply(ctx, []state.Table{{Family: TableFamily, Name: TableName, Sets: change.MakeSets, Chains: change.MakeChains}})
+			err = c.Apply(ctx, []state.Table{
+				{Family: TableFamily, Name: TableName, Sets: change.MakeSets, Chains: change.MakeChains},
+			})
 		default:
 			err = c.Change(ctx, []state.TableChange{change.TableChange})
 		}
@@ -142,20 +146,33 @@ func BenchmarkKernelOneMore(b *testing.B) {
 	x := New(Config{Node: "n1"})
 	x.SetNamespace(model.Namespace{Name: "x"})
 	pod := func(i int) model.Pod {
-		return model.Pod{Namespace: "x", Name: "p" + strconv.Itoa(i), IPs: addrs("10." + strconv.Itoa(i>>16) + "." + strconv.Itoa(i>>8&255) + "." + strconv.Itoa(i&255))}
+		return model.Pod{
+			Namespace: "x", Name: "p" + strconv.Itoa(i),
+			IPs: addrs("10." + strconv.Itoa(i>>16) + "." + strconv.Itoa(i>>8&255) + "." + strconv.Itoa(i&255)),
+		}
 	}
 	for i := range 10_000 {
 		x.SetPod(pod(i))
 	}
-	x.SetEndpoint(model.WorkloadEndpoint{Pod: model.PodRef{Namespace: "x", Name: pod(0).Name}, Node: "n1", IfName: "eth0", HostLink: "l", HostEnd: model.HostEndRouted})
+	x.SetEndpoint(model.WorkloadEndpoint{
+		Pod: model.PodRef{Namespace: "x", Name: pod(0).Name}, Node: "n1", IfName: "eth0", HostLink: "l",
+		HostEnd: model.HostEndRouted,
+	})
 	x.SetPolicy(model.Policy{
-		PolicyKey: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "x", Name: "p"}, Subject: model.PodPeer{Namespace: "x"},
-		Ingress: model.PolicyDirection{On: true, Rules: []model.PolicyRule{{Action: model.PolicyAccept, AnyPort: true, Peers: []model.PolicyPeer{{Pods: &model.PodPeer{Namespace: "x"}}}}}},
+		PolicyKey: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "x", Name: "p"},
+		Subject:   model.PodPeer{Namespace: "x"},
+		Ingress: model.PolicyDirection{
+			On: true, Rules: []model.PolicyRule{
+				{Action: model.PolicyAccept, AnyPort: true, Peers: []model.PolicyPeer{{Pods: &model.PodPeer{Namespace: "x"}}}},
+			},
+		},
 	})
 	tell := func() {
 		for _, change := range x.Changes() {
 			if change.Made {
-				if err := c.Apply(context.Background(), []state.Table{{Family: TableFamily, Name: TableName, Sets: change.MakeSets, Chains: change.MakeChains}}); err != nil {
+				if err := c.Apply(context.Background(), []state.Table{
+					{Family: TableFamily, Name: TableName, Sets: change.MakeSets, Chains: change.MakeChains},
+				}); err != nil {
 					b.Fatal(err)
 				}
 				continue

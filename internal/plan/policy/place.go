@@ -26,8 +26,8 @@ type Place struct {
 	Pod model.PodRef
 	// Tap is a link of the pod, a macvtap, whose frames are judged below IP.
 	Tap string
-	// Device is what of the pod's a virtual machine drives by itself: its table is never written, and that there is one says that it must
-	// be cut off.
+	// Device is what of the pod's a virtual machine drives by itself: its table is never written, and that there is one
+	// says that it must be cut off.
 	Device string
 	// Ports are the node's bridges: frames are judged where they come in and go out by ports.
 	Ports bool
@@ -43,7 +43,8 @@ func (p Place) compare(o Place) int {
 			ports = 1
 		}
 	}
-	return cmp.Or(strings.Compare(p.Pod.Namespace, o.Pod.Namespace), strings.Compare(p.Pod.Name, o.Pod.Name), strings.Compare(p.Pod.UID, o.Pod.UID), strings.Compare(p.Tap, o.Tap), strings.Compare(p.Device, o.Device), ports)
+	return cmp.Or(strings.Compare(p.Pod.Namespace, o.Pod.Namespace), strings.Compare(p.Pod.Name, o.Pod.Name),
+		strings.Compare(p.Pod.UID, o.Pod.UID), strings.Compare(p.Tap, o.Tap), strings.Compare(p.Device, o.Device), ports)
 }
 
 // Table is the name of the place's table.

@@ -91,7 +91,8 @@ func (p *pod) publications() []published {
 // pack notes the addresses in as little room as they need.
 func (p *pod) pack(status []netip.Addr, pubs []published) {
 	p.hasIP, p.more = false, nil
-	p.published = len(pubs) == 1 && pubs[0].uid == p.uid && p.uid != 0 && pubs[0].node == p.node && pubs[0].ifName == usualIf && pubs[0].network == "" &&
+	p.published = len(pubs) == 1 && pubs[0].uid == p.uid && p.uid != 0 && pubs[0].node == p.node &&
+		pubs[0].ifName == usualIf && pubs[0].network == "" &&
 		len(status) > 0 && slices.Equal(pubs[0].addrs, status)
 	if p.published {
 		pubs = nil
@@ -105,10 +106,11 @@ func (p *pod) pack(status []netip.Addr, pubs []published) {
 	}
 }
 
-// owns tells whether a publication is about this pod, and not another one of the name, and from its own node: none may say what
-// the addresses of another's pods are.
+// owns tells whether a publication is about this pod, and not another one of the name, and from its own node: none may
+// say what the addresses of another's pods are.
 func (p *pod) owns(pub published) bool {
-	return (pub.uid == 0 || p.uid == 0 || pub.uid == p.uid) && (pub.node == text{} || p.node == text{} || pub.node == p.node)
+	return (pub.uid == 0 || p.uid == 0 || pub.uid == p.uid) &&
+		(pub.node == text{} || p.node == text{} || pub.node == p.node)
 }
 
 // homes are the addresses of a pod that peers may mean.

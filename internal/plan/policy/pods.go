@@ -19,7 +19,8 @@ func (c *cluster) setPod(in model.Pod) bool {
 	id := c.identity(s, in.Labels)
 	silent := in.HostNetwork || in.Phase == "Succeeded" || in.Phase == "Failed"
 	uid, node := hashUID(in.UID), nodeName(in.Node)
-	if p.identity == id && p.silent == silent && p.uid == uid && p.node == node && slices.Equal(p.ports(), in.Ports) && p.statusIs(in.IPs) {
+	if p.identity == id && p.silent == silent && p.uid == uid && p.node == node && slices.Equal(p.ports(), in.Ports) &&
+		p.statusIs(in.IPs) {
 		return false
 	}
 	c.withdraw(p)
@@ -89,7 +90,9 @@ func (c *cluster) publish(key model.EndpointKey, network string, addrs []netip.A
 	}
 	one := published{uid: hashUID(key.UID), node: nodeName(key.Node), ifName: key.IfName, network: network, addrs: addrs}
 	status, pubs := p.status(), slices.Clone(p.publications())
-	i := slices.IndexFunc(pubs, func(o published) bool { return o.uid == one.uid && o.node == one.node && o.ifName == one.ifName })
+	i := slices.IndexFunc(pubs, func(o published) bool {
+		return o.uid == one.uid && o.node == one.node && o.ifName == one.ifName
+	})
 	switch known := i >= 0; {
 	case known && pubs[i].network == network && slices.Equal(pubs[i].addrs, addrs):
 		return

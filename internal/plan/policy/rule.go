@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// rule is one rule of a chain: what it is true of, and what is done then. The text for the kernel and the answer to "why" are
-// both made of it.
+// rule is one rule of a chain: what it is true of, and what is done then. The text for the kernel and the answer to
+// "why" are both made of it.
 type rule struct {
 	peer    addrMatch
 	port    portMatch
@@ -60,7 +60,8 @@ func (m addrMatch) String() string {
 	return ip(m.six) + " " + m.dir.peer() + " " + m.prefix.String()
 }
 
-// portMatch is a question about protocol and port, or about destination, protocol and port; the zero value is true of all.
+// portMatch is a question about protocol and port, or about destination, protocol and port; the zero value is true of
+// all.
 type portMatch struct {
 	one portRange
 	set *setSpec

@@ -85,7 +85,8 @@ func (x *explainer) show(ref model.PodRef) (View, error) {
 
 func (x *explainer) interfaceView(e *endpoint, t *table) Interface {
 	return Interface{
-		Pod: e.Pod, Node: e.Node, Network: e.Network, IfName: e.IfName, HostLink: e.PolicyLink(), Device: e.PolicyDevice(), Addrs: e.Addrs, Point: e.Point(),
+		Pod: e.Pod, Node: e.Node, Network: e.Network, IfName: e.IfName, HostLink: e.PolicyLink(), Device: e.PolicyDevice(),
+		Addrs: e.Addrs, Point: e.Point(),
 		Ingress: x.judged(e, t, ingress), Egress: x.judged(e, t, egress),
 	}
 }

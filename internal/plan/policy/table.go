@@ -11,8 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// table is what one place's table holds: what is reached from its endpoints, and nothing else. Of endpoints it knows only how many
-// it is for, and what its maps say.
+// table is what one place's table holds: what is reached from its endpoints, and nothing else. Of endpoints it knows
+// only how many it is for, and what its maps say.
 type table struct {
 	place  Place
 	groups *groups
@@ -37,7 +37,8 @@ type past struct {
 
 func newTable(p Place, gs *groups) *table {
 	t := &table{
-		place: p, groups: gs, chains: map[string]*chain{}, sets: map[string]*set{}, cuts: cuts{now: map[Flow]bool{}}, maps: [2]map[string]string{{}, {}},
+		place: p, groups: gs, chains: map[string]*chain{}, sets: map[string]*set{}, cuts: cuts{now: map[Flow]bool{}},
+		maps: [2]map[string]string{{}, {}},
 	}
 	t.forget()
 	return t
@@ -45,7 +46,9 @@ func newTable(p Place, gs *groups) *table {
 
 // forget has what is now be what the next change is measured from.
 func (t *table) forget() {
-	t.was = past{chains: map[string]*[]state.NftRule{}, sets: map[string]*[]state.Element{}, maps: [2]map[string]string{{}, {}}}
+	t.was = past{
+		chains: map[string]*[]state.NftRule{}, sets: map[string]*[]state.Element{}, maps: [2]map[string]string{{}, {}},
+	}
 	t.cuts.forget()
 }
 
@@ -163,7 +166,8 @@ func (t *table) touchSet(name string) {
 	}
 }
 
-// texts are a chain's rules as they are written into the table. What is allowed to begin at a tap is remembered before it passes.
+// texts are a chain's rules as they are written into the table. What is allowed to begin at a tap is remembered before
+// it passes.
 func (t *table) texts(c *chain) []state.NftRule {
 	out := make([]state.NftRule, 0, len(c.rules))
 	for _, r := range c.rules {

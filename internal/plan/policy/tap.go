@@ -4,9 +4,10 @@ package policy
 
 import "github.com/weft-net/weft/internal/state"
 
-// A guest on a macvtap has a wire that no hook of IP sees, in no namespace: its frames are judged where they leave the macvtap and where
-// they come to it, in a table of the family netdev in the pod's namespace, whose chains and sets of policies are those of any other place. The family
-// tracks no connections. So the rules themselves remember, by sets whose elements fade, who has begun what:
+// A guest on a macvtap has a wire that no hook of IP sees, in no namespace: its frames are judged where they leave the
+// macvtap and where they come to it, in a table of the family netdev in the pod's namespace, whose chains and sets of
+// policies are those of any other place. The family tracks no connections. So the rules themselves remember, by sets
+// whose elements fade, who has begun what:
 //
 //	begun4/out  what the guest has begun and was allowed to, until it is answered; the kernel judges its next packet anew
 //	known4/out  of that, what was answered; nothing of it is asked again
@@ -16,7 +17,8 @@ import "github.com/weft-net/weft/internal/state"
 //
 // A flow is written as its first packet was. Sets with 6 are IPv6's.
 
-// How long flows are remembered: unanswered, answered and living, ended. They are the kernel's usual times, but for a day rather than five.
+// How long flows are remembered: unanswered, answered and living, ended. They are the kernel's usual times, but for a
+// day rather than five.
 const (
 	askedTCP, livingTCP, endedTCP = "2m", "1d", "2m"
 	askedUDP, livingUDP           = "30s", "3m"
@@ -38,12 +40,16 @@ func tapMemory() []state.Chain {
 		}
 	}
 	for _, six := range []bool{false, true} {
-		out = append(out, state.Chain{Name: "pass" + family(six), Rules: rulesOf(firstPart(six)+" update @parts"+family(six)+" { "+partOf(six)+" timeout "+partsTime+" }", "accept")})
+		out = append(out, state.Chain{
+			Name:  "pass" + family(six),
+			Rules: rulesOf(firstPart(six)+" update @parts"+family(six)+" { "+partOf(six)+" timeout "+partsTime+" }", "accept"),
+		})
 	}
 	return out
 }
 
-// tapPreamble lets through what on a wire is not IP's, leases of addresses, and what is remembered. What bears a tag cannot be judged.
+// tapPreamble lets through what on a wire is not IP's, leases of addresses, and what is remembered. What bears a tag
+// cannot be judged.
 func tapPreamble(dir direction) []string {
 	lease := "udp sport 68 udp dport 67 accept"
 	if dir == ingress {
@@ -102,8 +108,10 @@ func (m memory) chains() []state.Chain {
 	}
 	pass := " goto pass" + family(m.six)
 	tcp := []string{
-		"tcp flags fin,rst " + there + " " + own + update(asked, there, endedTCP) + " delete " + own + " { " + there + " }" + pass,
-		"tcp flags fin,rst " + back + " " + others + update(answers, back, endedTCP) + " delete " + others + " { " + back + " }" + pass,
+		"tcp flags fin,rst " + there + " " + own + update(asked, there, endedTCP) + " delete " + own + " { " +
+			there + " }" + pass,
+		"tcp flags fin,rst " + back + " " + others + update(answers, back, endedTCP) + " delete " + others + " { " +
+			back + " }" + pass,
 		there + " " + own + update(own, there, livingTCP) + pass,
 		back + " " + others + update(others, back, livingTCP) + pass,
 		"tcp flags fin,rst " + back + " " + answers + update(answers, back, endedTCP) + pass,
@@ -117,7 +125,8 @@ func (m memory) chains() []state.Chain {
 	}
 	_, ping, pong := m.ping()
 	begin := []string{
-		"meta l4proto tcp" + update(asked, there, askedTCP) + pass, "meta l4proto @ported" + update(asked, there, askedUDP) + pass,
+		"meta l4proto tcp" + update(asked, there, askedTCP) + pass,
+		"meta l4proto @ported" + update(asked, there, askedUDP) + pass,
 		m.echo(false) + update(asked, ping, askedPing) + pass,
 		"meta l4proto @told accept", update("@"+m.name("rest"), m.rest(false), livingRest)[1:], "accept",
 	}
@@ -158,14 +167,16 @@ func errorTypes(six bool) []string {
 	return []string{"icmp type 3", "icmp type 11", "icmp type 12"}
 }
 
-// errors let errors through that quote a packet of a known flow, which went the other way. Of a quoted IPv4 packet with options and an IPv6
-// packet with further heads nothing is known.
+// errors let errors through that quote a packet of a known flow, which went the other way. Of a quoted IPv4 packet with
+// options and an IPv6 packet with further heads nothing is known.
 func (m memory) errors() []string {
-	proto, from, to, ports, ping := "@th,136,8", "@th,160,32", "@th,192,32", []string{"@th,224,16", "@th,240,16"}, "@th,256,16"
+	proto, from, to, ports, ping := "@th,136,8", "@th,160,32", "@th,192,32",
+		[]string{"@th,224,16", "@th,240,16"}, "@th,256,16"
 	var out []string
 	check := ""
 	if m.six {
-		proto, from, to, ports, ping = "@th,112,8", "@th,128,128", "@th,256,128", []string{"@th,384,16", "@th,400,16"}, "@th,416,16"
+		proto, from, to, ports, ping = "@th,112,8", "@th,128,128", "@th,256,128",
+			[]string{"@th,384,16", "@th,400,16"}, "@th,416,16"
 	} else {
 		check = "@th,64,8 69 " // IPv4, five words of head
 	}
@@ -182,11 +193,12 @@ func (m memory) errors() []string {
 		icmp = " 58 "
 	}
 	return append(out, check+proto+icmp+proto+" . "+from+" . "+ping+" . "+to+" . "+ping+" @"+m.other("begun")+" accept",
-		check+proto+" . "+from+" . "+to+" @"+m.other("rest")+" accept", check+proto+" . "+to+" . "+from+" @"+m.name("rest")+" accept")
+		check+proto+" . "+from+" . "+to+" @"+m.other("rest")+" accept",
+		check+proto+" . "+to+" . "+from+" @"+m.name("rest")+" accept")
 }
 
-// partOf is what the fragments of one packet have in common, firstPart and laterPart are true of the first one and of the others. Of IPv6
-// packets with other heads before the fragment's nothing is known.
+// partOf is what the fragments of one packet have in common, firstPart and laterPart are true of the first one and of
+// the others. Of IPv6 packets with other heads before the fragment's nothing is known.
 func partOf(six bool) string {
 	if six {
 		return "@nh,320,8 . ip6 saddr . @nh,352,32 . ip6 daddr"
@@ -211,13 +223,16 @@ func laterPart(six bool) string {
 // flowHead is a set that remembers flows.
 func flowHead(name string, six bool) state.Set {
 	addr := "ipv" + family(six) + "_addr"
-	return state.Set{Name: name, Key: "inet_proto . " + addr + " . inet_service . " + addr + " . inet_service", Learns: mostFlows}
+	return state.Set{
+		Name: name, Key: "inet_proto . " + addr + " . inet_service . " + addr + " . inet_service", Learns: mostFlows,
+	}
 }
 
 // tapSets are the sets that remember.
 func tapSets() []state.Set {
 	out := []state.Set{
-		{Name: "ported", Key: "inet_proto", Elements: protos("udp", "sctp", "dccp", "udplite")}, {Name: "told", Key: "inet_proto", Elements: protos("icmp", "ipv6-icmp")},
+		{Name: "ported", Key: "inet_proto", Elements: protos("udp", "sctp", "dccp", "udplite")},
+		{Name: "told", Key: "inet_proto", Elements: protos("icmp", "ipv6-icmp")},
 	}
 	for _, six := range []bool{false, true} {
 		addr, id := "ipv"+family(six)+"_addr", "inet_service"
@@ -229,7 +244,9 @@ func tapSets() []state.Set {
 			out = append(out, flowHead(m.name("begun"), six), flowHead(m.name("known"), six),
 				state.Set{Name: m.name("rest"), Key: "inet_proto . " + addr + " . " + addr, Learns: mostRest})
 		}
-		out = append(out, state.Set{Name: "parts" + family(six), Key: "inet_proto . " + addr + " . " + id + " . " + addr, Learns: mostParts})
+		out = append(out, state.Set{
+			Name: "parts" + family(six), Key: "inet_proto . " + addr + " . " + id + " . " + addr, Learns: mostParts,
+		})
 	}
 	return out
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestKernelTakesTap: a kernel takes the table of a macvtap and holds what was written; what it changes in one transaction, too.
+// TestKernelTakesTap: a kernel takes the table of a macvtap and holds what was written; what it changes in one
+// transaction, too.
 func TestKernelTakesTap(t *testing.T) {
 	nettest.Need(t, "macvtap")
 	ns := nettest.NS(t, "n")
@@ -50,8 +51,13 @@ func TestKernelTakesTap(t *testing.T) {
 	}
 	same()
 	x.Changes()
-	p := model.Policy{PolicyKey: model.PolicyKey{Kind: model.KindMultiNetworkPolicy, Namespace: "a", Name: "more"}, Networks: []string{"a/lan"}, Subject: model.PodPeer{Namespace: "a"}}
-	p.Egress = model.PolicyDirection{On: true, Rules: []model.PolicyRule{{Action: model.PolicyAccept, AnyPeer: true, AnyPort: true}}}
+	p := model.Policy{
+		PolicyKey: model.PolicyKey{Kind: model.KindMultiNetworkPolicy, Namespace: "a", Name: "more"},
+		Networks:  []string{"a/lan"}, Subject: model.PodPeer{Namespace: "a"},
+	}
+	p.Egress = model.PolicyDirection{
+		On: true, Rules: []model.PolicyRule{{Action: model.PolicyAccept, AnyPeer: true, AnyPort: true}},
+	}
 	x.SetPolicy(p)
 	for _, change := range x.Changes() {
 		if change.Place.Tap != "net1" || change.Made {
@@ -68,8 +74,12 @@ func TestKernelTakesTap(t *testing.T) {
 func TestMemories(t *testing.T) {
 	elements := map[string]string{}
 	for _, m := range policy.Memories() {
-		for _, key := range [][]string{{"tcp", "10.0.0.1", "4000", "10.0.0.2", "80"}, {"icmp", "fd00::1", "7", "fd00::2", "7"}, {"gre", "10.0.0.1", "10.0.0.2"}} {
-			if f, ok := m.Flow(state.Element{Key: key}); !ok || f.Src.String() != key[1] || f.Dst.String()[:len(key[1])-1] != key[1][:len(key[1])-1] || f.Src == f.Dst {
+		for _, key := range [][]string{
+			{"tcp", "10.0.0.1", "4000", "10.0.0.2", "80"}, {"icmp", "fd00::1", "7", "fd00::2", "7"},
+			{"gre", "10.0.0.1", "10.0.0.2"},
+		} {
+			if f, ok := m.Flow(state.Element{Key: key}); !ok || f.Src.String() != key[1] ||
+				f.Dst.String()[:len(key[1])-1] != key[1][:len(key[1])-1] || f.Src == f.Dst {
 				t.Errorf("%s: %v is %+v, %t", m.Name, key, f, ok)
 			} else if f.Protocol != "" && (f.SrcPort != 4000 || f.DstPort != 80) {
 				t.Errorf("%v is %+v", key, f)
@@ -80,7 +90,9 @@ func TestMemories(t *testing.T) {
 	if len(elements) != 12 {
 		t.Errorf("remembered in %v", elements)
 	}
-	for _, bad := range [][]string{nil, {"tcp", "x", "1", "10.0.0.2", "2"}, {"tcp", "10.0.0.1", "99999", "10.0.0.2", "2"}} {
+	for _, bad := range [][]string{
+		nil, {"tcp", "x", "1", "10.0.0.2", "2"}, {"tcp", "10.0.0.1", "99999", "10.0.0.2", "2"},
+	} {
 		if f, ok := (policy.Memory{}).Flow(state.Element{Key: bad}); ok {
 			t.Errorf("%v is %+v", bad, f)
 		}

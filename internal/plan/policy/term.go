@@ -16,10 +16,11 @@ type policy struct {
 	subject term
 }
 
-// order is that in which cluster-wide policies are asked; others are sorted by it, too. Two of one priority are asked in the
-// order of their names: the specification leaves it open, and it should not depend on the weather.
+// order is that in which cluster-wide policies are asked; others are sorted by it, too. Two of one priority are asked
+// in the order of their names: the specification leaves it open, and it should not depend on the weather.
 func (p *policy) order(o *policy) int {
-	return cmp.Or(strings.Compare(string(p.Tier), string(o.Tier)), cmp.Compare(p.Priority, o.Priority), strings.Compare(p.Name, o.Name))
+	return cmp.Or(strings.Compare(string(p.Tier), string(o.Tier)), cmp.Compare(p.Priority, o.Priority),
+		strings.Compare(p.Name, o.Name))
 }
 
 // term is model.PodPeer, made to be asked often.
@@ -32,7 +33,8 @@ type term struct {
 
 func compileTerm(in model.PodPeer) term {
 	return term{
-		namespace: in.Namespace, spaces: compileSelector(in.Namespaces), byName: asksNames(in.Namespaces), pods: compileSelector(in.Pods),
+		namespace: in.Namespace, spaces: compileSelector(in.Namespaces), byName: asksNames(in.Namespaces),
+		pods: compileSelector(in.Pods),
 	}
 }
 
@@ -50,7 +52,8 @@ func asksNames(s model.Selector) bool {
 
 func (t term) matches(id *identity) bool { return t.inSpace(id.space) && t.pods.matches(id.labels) }
 
-// inSpace tells whether the term is about the namespace at all. One that is not known yet is selected by its name alone.
+// inSpace tells whether the term is about the namespace at all. One that is not known yet is selected by its name
+// alone.
 func (t term) inSpace(s *space) bool {
 	if t.namespace != "" {
 		return t.namespace == s.name

@@ -14,9 +14,10 @@ import (
 // usuallyApart is how many policies of a pod have a chain each before they are written together.
 const usuallyApart = 8
 
-// unionChain holds the exceptions of many policies together: the rules of one list of ports are one rule, whose peers are those
-// of all of them. What NetworkPolicies accept adds up, so that it does not matter whose rule it was, and a connection costs
-// as much under a thousand policies as under one. The price: a change of one policy writes the sets of its ports anew.
+// unionChain holds the exceptions of many policies together: the rules of one list of ports are one rule, whose peers
+// are those of all of them. What NetworkPolicies accept adds up, so that it does not matter whose rule it was, and a
+// connection costs as much under a thousand policies as under one. The price: a change of one policy writes the sets of
+// its ports anew.
 func unionChain(all map[model.PolicyKey]*policy, keys []model.PolicyKey, dir direction) *chainSpec {
 	var parts []string
 	for _, k := range keys {
@@ -35,7 +36,9 @@ func unionChain(all map[model.PolicyKey]*policy, keys []model.PolicyKey, dir dir
 				id := fmt.Sprint(networksOf(&p.Policy)) + " " + portsID(r)
 				b := bundles[id]
 				if b == nil {
-					b = &bundle{networksOf(&p.Policy), model.PolicyRule{Action: model.PolicyAccept, AnyPort: r.AnyPort, Ports: r.Ports}}
+					b = &bundle{
+						networksOf(&p.Policy), model.PolicyRule{Action: model.PolicyAccept, AnyPort: r.AnyPort, Ports: r.Ports},
+					}
 					bundles[id] = b
 				}
 				b.rule.AnyPeer = b.rule.AnyPeer || r.AnyPeer

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestUnion: policies that are written together let the same connections be as those that stand apart, and the answer to "why"
-// names a policy and a rule of them that lets it be.
+// TestUnion: policies that are written together let the same connections be as those that stand apart, and the answer
+// to "why" names a policy and a rule of them that lets it be.
 func TestUnion(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		apart, together := New(Config{Node: "n1", Apart: 1000}), New(Config{Node: "n1", Apart: 1})
@@ -28,7 +28,8 @@ func TestUnion(t *testing.T) {
 					x.SetNamespace(model.Namespace{Name: ns})
 					x.SetPod(p)
 					x.SetEndpoint(model.WorkloadEndpoint{
-						Pod: model.PodRef{Namespace: ns, Name: name, UID: "u1"}, Node: "n1", IfName: "eth0", HostLink: ns + name, Addrs: p.IPs, HostEnd: model.HostEndRouted,
+						Pod: model.PodRef{Namespace: ns, Name: name, UID: "u1"}, Node: "n1", IfName: "eth0", HostLink: ns + name,
+						Addrs: p.IPs, HostEnd: model.HostEndRouted,
 					})
 				}
 			}
@@ -65,7 +66,8 @@ func every(try func(Flow)) {
 func sameAnswers(t *rapid.T, apart, together *Index, q Query, allowed bool) {
 	one, err := apart.Why(q)
 	two, err2 := together.Why(q)
-	if err != nil || err2 != nil || len(one) != 1 || len(two) != 1 || one[0].Allowed != allowed || two[0].Allowed != allowed {
+	if err != nil || err2 != nil || len(one) != 1 || len(two) != 1 || one[0].Allowed != allowed ||
+		two[0].Allowed != allowed {
 		t.Fatalf("%+v: %v, apart %+v %v, together %+v %v", q, allowed, one, err, two, err2)
 	}
 	for i, s := range two[0].Sides {
@@ -81,12 +83,19 @@ func TestManyPoliciesFewRules(t *testing.T) {
 	x := New(Config{Node: "n1"})
 	x.SetNamespace(model.Namespace{Name: "x"})
 	x.SetPod(model.Pod{Namespace: "x", Name: "a", UID: "u", IPs: addrs("10.0.0.1")})
-	x.SetEndpoint(model.WorkloadEndpoint{Pod: model.PodRef{Namespace: "x", Name: "a", UID: "u"}, Node: "n1", IfName: "eth0", HostLink: "l", Addrs: addrs("10.0.0.1"), HostEnd: model.HostEndRouted})
+	x.SetEndpoint(model.WorkloadEndpoint{
+		Pod: model.PodRef{Namespace: "x", Name: "a", UID: "u"}, Node: "n1", IfName: "eth0", HostLink: "l",
+		Addrs: addrs("10.0.0.1"), HostEnd: model.HostEndRouted,
+	})
 	for i := range 1000 {
 		pods := model.Selector{Labels: map[string]string{"n": fmt.Sprint(i)}}
-		x.SetPod(model.Pod{Namespace: "x", Name: fmt.Sprint("p", i), Labels: pods.Labels, IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})}})
+		x.SetPod(model.Pod{
+			Namespace: "x", Name: fmt.Sprint("p", i), Labels: pods.Labels,
+			IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})},
+		})
 		x.SetPolicy(model.Policy{
-			PolicyKey: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "x", Name: fmt.Sprint("p", i)}, Subject: model.PodPeer{Namespace: "x"},
+			PolicyKey: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "x", Name: fmt.Sprint("p", i)},
+			Subject:   model.PodPeer{Namespace: "x"},
 			Ingress: model.PolicyDirection{On: true, Rules: []model.PolicyRule{{
 				Action: model.PolicyAccept, Peers: []model.PolicyPeer{{Pods: &model.PodPeer{Namespace: "x", Pods: pods}}},
 				Ports: []model.PolicyPort{{Protocol: model.TCP, First: 80, Last: 80}},
@@ -107,8 +116,12 @@ func TestManyPoliciesFewRules(t *testing.T) {
 	if rules != 4 || elements != 1000 { // two that accept, one jump to them, one goto to the denial
 		t.Errorf("%d rules, %d peers; want 4 and 1000", rules, elements)
 	}
-	why, err := x.Why(Query{From: Party{Pod: model.PodRef{Namespace: "x", Name: "p7"}}, To: Party{Pod: model.PodRef{Namespace: "x", Name: "a"}}, Protocol: model.TCP, Port: 80})
-	if err != nil || !why[0].Allowed || len(why[0].Sides) != 2 || fmt.Sprint(why[0].Sides[1].Decided) != "[NetworkPolicy x/p7]" {
+	why, err := x.Why(Query{
+		From: Party{Pod: model.PodRef{Namespace: "x", Name: "p7"}}, To: Party{Pod: model.PodRef{Namespace: "x", Name: "a"}},
+		Protocol: model.TCP, Port: 80,
+	})
+	if err != nil || !why[0].Allowed || len(why[0].Sides) != 2 ||
+		fmt.Sprint(why[0].Sides[1].Decided) != "[NetworkPolicy x/p7]" {
 		t.Errorf("%+v %v", why, err)
 	}
 }
@@ -118,10 +131,18 @@ func TestNothingForOthers(t *testing.T) {
 	x := New(Config{Node: "n1"})
 	x.SetNamespace(model.Namespace{Name: "x"})
 	for i := range 50 {
-		x.SetPod(model.Pod{Namespace: "x", Name: fmt.Sprint("p", i), Labels: map[string]string{"n": fmt.Sprint(i)}, IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, 0, byte(i)})}})
+		x.SetPod(model.Pod{
+			Namespace: "x", Name: fmt.Sprint("p", i), Labels: map[string]string{"n": fmt.Sprint(i)},
+			IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, 0, byte(i)})},
+		})
 		x.SetPolicy(model.Policy{
-			PolicyKey: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "x", Name: fmt.Sprint("p", i)}, Subject: model.PodPeer{Namespace: "x"},
-			Ingress: model.PolicyDirection{On: true, Rules: []model.PolicyRule{{Action: model.PolicyAccept, AnyPort: true, Peers: []model.PolicyPeer{{Pods: &model.PodPeer{}}}}}},
+			PolicyKey: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "x", Name: fmt.Sprint("p", i)},
+			Subject:   model.PodPeer{Namespace: "x"},
+			Ingress: model.PolicyDirection{
+				On: true, Rules: []model.PolicyRule{
+					{Action: model.PolicyAccept, AnyPort: true, Peers: []model.PolicyPeer{{Pods: &model.PodPeer{}}}},
+				},
+			},
 		})
 	}
 	if changes := x.Changes(); len(changes)+len(x.Tables())+len(x.groups.all) != 0 {

@@ -38,8 +38,8 @@ type Answer struct {
 	Note string `json:"note,omitempty"`
 }
 
-// Side is what one end's policies say: what the source may send, what the destination may receive. An end that is no pod
-// has none.
+// Side is what one end's policies say: what the source may send, what the destination may receive. An end that is no
+// pod has none.
 type Side struct {
 	Direction string       `json:"direction"`
 	Pod       model.PodRef `json:"pod"`
@@ -48,7 +48,8 @@ type Side struct {
 	Allowed bool `json:"allowed"`
 	// Selected are all policies that select the pod in this direction; without any it is not isolated.
 	Selected []model.PolicyKey `json:"selected,omitempty"`
-	// Decided are the policies that decided: one with a rule, or those that isolate the pod together. None: nothing denied.
+	// Decided are the policies that decided: one with a rule, or those that isolate the pod together. None: nothing
+	// denied.
 	Decided []model.PolicyKey `json:"decided,omitempty"`
 	// Rule is the number of the rule in its policy, -1 where none decided.
 	Rule int `json:"rule"`
@@ -59,7 +60,8 @@ type Side struct {
 	Element string `json:"element,omitempty"`
 }
 
-// why says for each family that both ends have what becomes of a connection, and which policies, rules and elements decide it.
+// why says for each family that both ends have what becomes of a connection, and which policies, rules and elements
+// decide it.
 func (x *explainer) why(q Query) ([]Answer, error) {
 	from, err := x.addrsOf(q.From, q.Network)
 	if err != nil {
@@ -100,7 +102,8 @@ func (x *explainer) why(q Query) ([]Answer, error) {
 // portOf is a port that a pod's containers name. Without a protocol it is the first one of that name.
 func (x *explainer) portOf(to Party, name string, protocol model.Protocol) (model.Protocol, uint16, error) {
 	if to.Pod.Name == "" {
-		return "", 0, model.Faultf(model.CodeInvalidConf, "give its number, or name the pod", "port %q: only pods have named ports, and %s is an address", name, to.Addr)
+		return "", 0, model.Faultf(model.CodeInvalidConf, "give its number, or name the pod",
+			"port %q: only pods have named ports, and %s is an address", name, to.Addr)
 	}
 	var known []string
 	for _, p := range x.cluster.pod(to.Pod.Namespace, to.Pod.Name).ports() { // it is known: it has addresses
@@ -140,7 +143,8 @@ func (x *explainer) addrsOf(p Party, network string) ([]netip.Addr, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, model.Faultf(model.CodeInvalidConf, "it has none yet, has finished, or uses its node's network", "%s has no address that policies see", p)
+		return nil, model.Faultf(model.CodeInvalidConf, "it has none yet, has finished, or uses its node's network",
+			"%s has no address that policies see", p)
 	}
 	return out, nil
 }

@@ -70,7 +70,9 @@ func applyOne(t fataler, to *state.Table, c state.TableChange) {
 	}
 	for _, name := range c.DropChains {
 		before := len(to.Chains)
-		if to.Chains = slices.DeleteFunc(to.Chains, func(o state.Chain) bool { return o.Name == name }); len(to.Chains) == before {
+		if to.Chains = slices.DeleteFunc(to.Chains, func(o state.Chain) bool {
+			return o.Name == name
+		}); len(to.Chains) == before {
 			t.Fatalf("chain %s is dropped and not there", name)
 		}
 	}
@@ -128,8 +130,8 @@ func tablesOf(x *Index) map[Place]state.Table {
 	return out
 }
 
-// sound fails where a table leads to what it does not have, or has what nothing leads to. Of two endpoints that claim one
-// interface both have their chains.
+// sound fails where a table leads to what it does not have, or has what nothing leads to. Of two endpoints that claim
+// one interface both have their chains.
 func sound(t fataler, x *Index, place Place, table state.Table) {
 	t.Helper()
 	used := map[string]bool{}

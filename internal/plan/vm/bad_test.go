@@ -42,18 +42,46 @@ func TestRefused(t *testing.T) {
 		code model.Code
 		want string
 	}{
-		"no link": {Input{VM: machine(reserved), Answers: answers()}, model.CodeInvalidEnv, nic + `.name: network "default": the pod has no link eth0`},
-		"no device": {
-			Input{VM: machine(model.VMInterface{Name: "fast", Binding: model.VMSRIOV})}, model.CodeInvalidEnv, nic + `.sriov: network "fast": the PCI address of its device is not known`,
+		"no link": {
+			Input{VM: machine(reserved), Answers: answers()}, model.CodeInvalidEnv,
+			nic + `.name: network "default": the pod has no link eth0`,
 		},
-		"tap there":        {Input{VM: machine(masq()), Answers: with("tap0")}, model.CodeExists, nic + `.name: network "default": the pod has a link tap0 already (tun)`},
-		"bridge there":     {Input{VM: machine(bridged("default")), Answers: with("k6t-eth0")}, model.CodeExists, nic + `.name: network "default": the pod has a link k6t-eth0 already (tun)`},
-		"moved there":      {Input{VM: machine(bridged("default")), Answers: with("eth0-nic")}, model.CodeExists, nic + `.name: network "default": the pod has a link eth0-nic already (tun)`},
-		"tap of another":   {left(state.Link{Kind: state.Tap, Tun: &state.TunAttrs{Owner: uid(1000)}}), model.CodeInvalidEnv, nic + `.binding: network "default": the pod's tap tap0 belongs to user 1000, the hypervisor runs as 107`},
-		"tap of a group":   {left(state.Link{Kind: state.Tap, Tun: &state.TunAttrs{Owner: uid(107), Group: uid(5)}}), model.CodeInvalidEnv, nic + `.binding: network "default": the pod's tap tap0 belongs to group 5, the hypervisor runs as 107`},
-		"no tap":           {left(state.Link{Kind: state.Veth}), model.CodeInvalidEnv, nic + `.binding: network "default": the pod's link tap0 is of kind veth, no tap`},
-		"tap of one queue": {with4(left(state.Link{Kind: state.Tap, Tun: &state.TunAttrs{}})), model.CodeInvalidEnv, nic + `.binding: network "default": the pod's tap tap0 has several queues: false, the machine's interface: true`},
-		"tap of several":   {left(state.Link{Kind: state.Tap, Tun: &state.TunAttrs{MultiQueue: true}}), model.CodeInvalidEnv, nic + `.binding: network "default": the pod's tap tap0 has several queues: true, the machine's interface: false`},
+		"no device": {
+			Input{VM: machine(model.VMInterface{Name: "fast", Binding: model.VMSRIOV})}, model.CodeInvalidEnv,
+			nic + `.sriov: network "fast": the PCI address of its device is not known`,
+		},
+		"tap there": {
+			Input{VM: machine(masq()), Answers: with("tap0")}, model.CodeExists,
+			nic + `.name: network "default": the pod has a link tap0 already (tun)`,
+		},
+		"bridge there": {
+			Input{VM: machine(bridged("default")), Answers: with("k6t-eth0")}, model.CodeExists,
+			nic + `.name: network "default": the pod has a link k6t-eth0 already (tun)`,
+		},
+		"moved there": {
+			Input{VM: machine(bridged("default")), Answers: with("eth0-nic")}, model.CodeExists,
+			nic + `.name: network "default": the pod has a link eth0-nic already (tun)`,
+		},
+		"tap of another": {
+			left(state.Link{Kind: state.Tap, Tun: &state.TunAttrs{Owner: uid(1000)}}), model.CodeInvalidEnv,
+			nic + `.binding: network "default": the pod's tap tap0 belongs to user 1000, the hypervisor runs as 107`,
+		},
+		"tap of a group": {
+			left(state.Link{Kind: state.Tap, Tun: &state.TunAttrs{Owner: uid(107), Group: uid(5)}}), model.CodeInvalidEnv,
+			nic + `.binding: network "default": the pod's tap tap0 belongs to group 5, the hypervisor runs as 107`,
+		},
+		"no tap": {
+			left(state.Link{Kind: state.Veth}), model.CodeInvalidEnv,
+			nic + `.binding: network "default": the pod's link tap0 is of kind veth, no tap`,
+		},
+		"tap of one queue": {
+			with4(left(state.Link{Kind: state.Tap, Tun: &state.TunAttrs{}})), model.CodeInvalidEnv,
+			nic + `.binding: network "default": the pod's tap tap0 has several queues: false, the machine's interface: true`,
+		},
+		"tap of several": {
+			left(state.Link{Kind: state.Tap, Tun: &state.TunAttrs{MultiQueue: true}}), model.CodeInvalidEnv,
+			nic + `.binding: network "default": the pod's tap tap0 has several queues: true, the machine's interface: false`,
+		},
 		"little MTU": {
 			Input{VM: machine(masq()), Answers: changed(func(a *state.Answer) { a.Link.MTU = 60 })},
 			model.CodeInvalidEnv,
@@ -82,12 +110,14 @@ func TestRefused(t *testing.T) {
 		"twice": {
 			Input{VM: machine(masq(), twin), Answers: answers(flannels(), podLink{name: "pod16477688c0e"})},
 			model.CodeInvalidConf,
-			`spec.domain.devices.interfaces[1].macAddress: ` + state.SeedMAC("eth0").String() + ` is the address of interface "default" already`,
+			`spec.domain.devices.interfaces[1].macAddress: ` + state.SeedMAC("eth0").String() +
+				` is the address of interface "default" already`,
 		},
 		"long name": {
 			Input{VM: machine(ten), Answers: answers()},
 			model.CodeInvalidConf,
-			nic + `.name: the pod's link verylongname0 has too long a name: k6t-verylongname0 would have 17 letters, at most 15 are possible`,
+			nic +
+				`.name: the pod's link verylongname0 has too long a name: k6t-verylongname0 would have 17 letters, at most 15 are possible`,
 		},
 		"subnet": {
 			Input{VM: machine(masq()), Answers: answers(podLink{"eth0", []string{"10.0.2.9/24"}, nil})},
@@ -110,7 +140,9 @@ func TestRefused(t *testing.T) {
 			`spec.networks[0].pod.vmIPv6NetworkCIDR: fd10:0:2::/120 overlaps the pod's own fd10:0:2::9/64 on eth0`,
 		},
 		"gateway": {
-			Input{VM: machine(masq()), Answers: answers(podLink{"eth0", []string{"10.244.0.9/32"}, []string{"0.0.0.0/0 10.0.2.254"}})},
+			Input{
+				VM: machine(masq()), Answers: answers(podLink{"eth0", []string{"10.244.0.9/32"}, []string{"0.0.0.0/0 10.0.2.254"}}),
+			},
 			model.CodeInvalidConf,
 			`spec.networks[0].pod.vmNetworkCIDR: 10.0.2.0/24 holds the pod's gateway 10.0.2.254`,
 		},
@@ -149,7 +181,8 @@ func TestMerged(t *testing.T) {
 		for range rapid.IntRange(0, 8).Draw(t, "n") {
 			first := rapid.Uint16Range(1, 40).Draw(t, "first")
 			ports = append(ports, model.VMPorts{
-				Protocol: rapid.SampledFrom([]string{"tcp", "udp"}).Draw(t, "protocol"), First: first, Last: first + rapid.Uint16Range(0, 5).Draw(t, "more"),
+				Protocol: rapid.SampledFrom([]string{"tcp", "udp"}).Draw(t, "protocol"), First: first,
+				Last: first + rapid.Uint16Range(0, 5).Draw(t, "more"),
 			})
 		}
 		out := merged(ports, "tcp")

@@ -11,9 +11,10 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// bridge gives the guest the pod's place on the wire. The pod's link gives its name, its addresses and its MAC to a link
-// that stands in for it and is down: plugins of the pod's network find what they made, and the guest has the addresses. That
-// link's local route would have the pod answer for the guest; so the pod answers on a link only for what is there.
+// bridge gives the guest the pod's place on the wire. The pod's link gives its name, its addresses and its MAC to a
+// link that stands in for it and is down: plugins of the pod's network find what they made, and the guest has the
+// addresses. That link's local route would have the pod answer for the guest; so the pod answers on a link only for
+// what is there.
 func (p *planner) bridge(pod *Step) error {
 	if err := p.canBePort(); err != nil {
 		return err
@@ -27,7 +28,10 @@ func (p *planner) bridge(pod *Step) error {
 		bridge.TxChecksum = state.Off()
 	}
 	// It has another address than the guest: a bridge does not send to a port what is for the port itself.
-	port := state.Link{Name: p.names.pod, MAC: p.seed("port"), Master: p.names.bridge, Up: state.On(), Port: &state.PortAttrs{Learning: state.Off()}}
+	port := state.Link{
+		Name: p.names.pod, MAC: p.seed("port"), Master: p.names.bridge, Up: state.On(),
+		Port: &state.PortAttrs{Learning: state.Off()},
+	}
 	p.out.Device.Target = p.names.tap
 	p.out.Restore.Pod = p.before()
 	p.introduce()
@@ -40,11 +44,15 @@ func (p *planner) bridge(pod *Step) error {
 		return err
 	}
 	port.Name, port.From, port.Alias = p.names.moved, &state.Origin{Space: state.Pod, Name: p.names.pod}, p.names.pod
-	standIn := state.Link{Name: p.names.pod, Kind: p.StandIn, MAC: p.pod.Link.MAC, MTU: p.mtu, Up: state.Off(), Alias: mark}
+	standIn := state.Link{
+		Name: p.names.pod, Kind: p.StandIn, MAC: p.pod.Link.MAC, MTU: p.mtu, Up: state.Off(), Alias: mark,
+	}
 	f.Links = []state.Link{bridge, port, p.tap(), standIn}
 	for _, a := range p.pod.Addrs {
 		f.Addrs = append(f.Addrs, state.Addr{Link: p.names.moved, Prefix: a.Prefix, Absent: true})
-		f.Addrs = append(f.Addrs, state.Addr{Link: p.names.pod, Prefix: a.Prefix, Peer: a.Peer, NoDAD: true, NoPrefixRoute: a.NoPrefixRoute})
+		f.Addrs = append(f.Addrs, state.Addr{
+			Link: p.names.pod, Prefix: a.Prefix, Peer: a.Peer, NoDAD: true, NoPrefixRoute: a.NoPrefixRoute,
+		})
 	}
 	p.silent(p.names.bridge, p.names.moved, p.names.tap)
 	p.guard(p.podAddrs())
@@ -57,7 +65,8 @@ func (p *planner) bridge(pod *Step) error {
 	}
 	server, err := netip.ParseAddr("169.254.75.1" + strconv.Itoa(p.nic.Index))
 	if err != nil {
-		return p.fault(p.nic, "", model.CodeInvalidConf, "at most 100 interfaces", "interface %d of a machine has no address for its bridge", p.nic.Index)
+		return p.fault(p.nic, "", model.CodeInvalidConf, "at most 100 interfaces",
+			"interface %d of a machine has no address for its bridge", p.nic.Index)
 	}
 	f.Addrs = append(f.Addrs, state.Addr{Link: p.names.bridge, Prefix: netip.PrefixFrom(server, server.BitLen())})
 	p.tell(model.Guest{DHCP4: p.leaseOfPod(server)}, p.names.bridge, p.seed("bridge"), true)
@@ -72,7 +81,8 @@ func (p *planner) canBePort() error {
 			"the pod's link %s is of kind %s, which cannot be a port of a bridge for a guest", p.names.pod, kind)
 	}
 	if p.pod.Link.Master != "" {
-		return p.fault(p.nic, "bridge", model.CodeInvalidEnv, "", "the pod's link %s is a port of %s already", p.names.pod, p.pod.Link.Master)
+		return p.fault(p.nic, "bridge", model.CodeInvalidEnv, "", "the pod's link %s is a port of %s already", p.names.pod,
+			p.pod.Link.Master)
 	}
 	return nil
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Compose is what there should be about an attachment: what it made (its interface is link), and what a machine's networks have
-// made of that since. What both say the machine says. The networks' own things are in it as far as they are about that
-// interface.
+// Compose is what there should be about an attachment: what it made (its interface is link), and what a machine's
+// networks have made of that since. What both say the machine says. The networks' own things are in it as far as they
+// are about that interface.
 func Compose(attached state.Fragment, link string, pod Step, networks []Network) state.Fragment {
 	out := attached
 	settings := pod.Fragment.Pod.Sysctls
@@ -49,8 +49,8 @@ func upon(f, over state.Fragment) state.Fragment {
 	return f
 }
 
-// moved gives a link its new name. It has lost its addresses, what was reached over it and its settings: another link has that
-// name now, whose settings are its own.
+// moved gives a link its new name. It has lost its addresses, what was reached over it and its settings: another link
+// has that name now, whose settings are its own.
 func moved(f state.Fragment, l state.Link) state.Fragment {
 	was := l.From.Name
 	i := slices.IndexFunc(f.Pod.Links, func(o state.Link) bool { return o.Name == was })

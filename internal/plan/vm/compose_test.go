@@ -21,12 +21,20 @@ func attached() state.Fragment {
 			Neighs: []state.Neigh{{Link: "veth1", IP: ip.Addr(), MAC: state.SeedMAC("eth0")}},
 		},
 		Pod: state.Space{
-			Links:   []state.Link{{Name: "eth0", Kind: state.Veth, MAC: state.SeedMAC("eth0"), MTU: 1400, Peer: &state.Peer{Space: state.Host, Name: "veth1"}}},
-			Addrs:   []state.Addr{{Link: "eth0", Prefix: ip}},
-			Routes:  []state.Route{{Link: "eth0", Dst: netip.MustParsePrefix("0.0.0.0/0"), Gw: netip.MustParseAddr("10.1.0.1")}},
-			Neighs:  []state.Neigh{{Link: "eth0", IP: netip.MustParseAddr("10.1.0.1"), MAC: state.SeedMAC("gw")}},
-			Qdiscs:  []state.Qdisc{{Link: "eth0"}},
-			Sysctls: []state.Sysctl{{Name: forward4, Value: "0"}, {Name: "net/ipv4/conf/eth0/arp_notify", Value: "1"}, {Name: "net/core/somaxconn", Value: "9"}},
+			Links: []state.Link{
+				{
+					Name: "eth0", Kind: state.Veth, MAC: state.SeedMAC("eth0"), MTU: 1400,
+					Peer: &state.Peer{Space: state.Host, Name: "veth1"},
+				},
+			},
+			Addrs:  []state.Addr{{Link: "eth0", Prefix: ip}},
+			Routes: []state.Route{{Link: "eth0", Dst: netip.MustParsePrefix("0.0.0.0/0"), Gw: netip.MustParseAddr("10.1.0.1")}},
+			Neighs: []state.Neigh{{Link: "eth0", IP: netip.MustParseAddr("10.1.0.1"), MAC: state.SeedMAC("gw")}},
+			Qdiscs: []state.Qdisc{{Link: "eth0"}},
+			Sysctls: []state.Sysctl{
+				{Name: forward4, Value: "0"}, {Name: "net/ipv4/conf/eth0/arp_notify", Value: "1"},
+				{Name: "net/core/somaxconn", Value: "9"},
+			},
 		},
 	}
 }
@@ -35,7 +43,9 @@ func attached() state.Fragment {
 func TestCompose(t *testing.T) {
 	before := attached()
 	pod := Step{Fragment: state.Fragment{Pod: state.Space{Sysctls: []state.Sysctl{{Name: forward4, Value: "1"}}}}}
-	moved := state.Link{Name: "eth0-nic", From: &state.Origin{Space: state.Pod, Name: "eth0"}, Master: "k6t-eth0", MAC: state.SeedMAC("port")}
+	moved := state.Link{
+		Name: "eth0-nic", From: &state.Origin{Space: state.Pod, Name: "eth0"}, Master: "k6t-eth0", MAC: state.SeedMAC("port"),
+	}
 	standIn := state.Link{Name: "eth0", Kind: state.Dummy, MAC: state.SeedMAC("eth0")}
 	own := state.Addr{Link: "eth0", Prefix: netip.MustParsePrefix("10.1.0.2/24"), NoDAD: true}
 	n := Network{PodLink: "eth0", Step: Step{Fragment: state.Fragment{
@@ -53,7 +63,8 @@ func TestCompose(t *testing.T) {
 	want.Pod.Qdiscs[0].Link = "eth0-nic"
 	want.Pod.Sysctls = want.Pod.Sysctls[2:]
 	comparers := cmp.Options{
-		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 	}
 	if d := cmp.Diff(want, got, comparers); d != "" {
 		t.Errorf("(-want +have):\n%s", d)

@@ -14,9 +14,9 @@ import (
 // direct joins the guest's tap to the pod's link, which keeps its name, MAC, addresses and routes: nothing that arrives
 // reaches the pod any more, so nothing of it need be taken away. The guest has that MAC and those addresses.
 //
-// The tap has the MAC of the pod's gateway. What the guest sends to its gateway leaves over the pod's link like all else; that is
-// the gateway's address there, too. What the pod answers itself is DHCP, router advertisements, and who has the gateway's address
-// where nobody on the wire would: where pods have single addresses.
+// The tap has the MAC of the pod's gateway. What the guest sends to its gateway leaves over the pod's link like all
+// else; that is the gateway's address there, too. What the pod answers itself is DHCP, router advertisements, and who
+// has the gateway's address where nobody on the wire would: where pods have single addresses.
 func (p *planner) direct() error {
 	if err := p.canBeJoined(); err != nil {
 		return err
@@ -60,8 +60,8 @@ func (p *planner) direct() error {
 	return nil
 }
 
-// onNode hands to the hypervisor the tap on the node that the pod's link stands in for: the node has it routed and guarded as a
-// pod's end, and speaks to its guest.
+// onNode hands to the hypervisor the tap on the node that the pod's link stands in for: the node has it routed and
+// guarded as a pod's end, and speaks to its guest.
 func (p *planner) onNode() error {
 	end := p.Answers[otherEnd(p.names.pod)]
 	if !end.Found {
@@ -70,14 +70,15 @@ func (p *planner) onNode() error {
 	}
 	p.out.Device.Target, p.out.Device.OnNode = end.Link.Name, true
 	if queues := end.Link.Tun != nil && end.Link.Tun.MultiQueue; queues != (p.out.Device.Queues > 1) {
-		return p.fault(p.nic, "binding", model.CodeInvalidEnv, "num_queues of the network's configuration must suit networkInterfaceMultiqueue",
+		return p.fault(p.nic, "binding", model.CodeInvalidEnv,
+			"num_queues of the network's configuration must suit networkInterfaceMultiqueue",
 			"the node's tap %s has several queues: %t, the machine's interface: %t", end.Link.Name, queues, !queues)
 	}
 	return nil
 }
 
-// canBeJoined refuses links that a guest cannot have the place of, and another MAC where the link takes nothing that is for that, or
-// where nobody can be told of it.
+// canBeJoined refuses links that a guest cannot have the place of, and another MAC where the link takes nothing that is
+// for that, or where nobody can be told of it.
 func (p *planner) canBeJoined() error {
 	kinds := []state.Kind{state.Ipvlan, state.Dummy, state.Bridge, state.VRF, state.IPIP, state.Wireguard}
 	if kind := p.pod.Link.Kind; slices.Contains(kinds, kind) {
@@ -85,25 +86,28 @@ func (p *planner) canBeJoined() error {
 			"the pod's link %s is of kind %s, which no guest can have the place of", p.names.pod, kind)
 	}
 	if p.pod.Link.Master != "" {
-		return p.fault(p.nic, "binding", model.CodeInvalidEnv, "", "the pod's link %s is a port of %s already", p.names.pod, p.pod.Link.Master)
+		return p.fault(p.nic, "binding", model.CodeInvalidEnv, "", "the pod's link %s is a port of %s already", p.names.pod,
+			p.pod.Link.Master)
 	}
 	if mac := p.pod.Link.MAC.String(); len(p.pod.Addrs) > 0 && p.out.Device.MAC != mac {
 		if p.Asker == "" && p.pod.Link.Kind == state.Veth { // whatever arrives there is the guest's, whomever it is for
 			p.introduce()
 			return nil
 		}
-		return p.fault(p.nic, "macAddress", model.CodeInvalidConf, "leave it out, or have the pod's network give it to the pod",
+		return p.fault(p.nic, "macAddress", model.CodeInvalidConf,
+			"leave it out, or have the pod's network give it to the pod",
 			"%s is not the pod's address on %s (%s), by which the network knows the guest", p.out.Device.MAC, p.names.pod, mac)
 	}
 	return nil
 }
 
-// direct4 has DHCP served on the tap, and the gateway's address answered where it is not in the guest's subnet. It tells the
-// gateway's MAC, as far as the tap must have it.
+// direct4 has DHCP served on the tap, and the gateway's address answered where it is not in the guest's subnet. It
+// tells the gateway's MAC, as far as the tap must have it.
 func (p *planner) direct4(j *state.Join, g *model.Guest) (state.MAC, error) {
 	server, err := netip.ParseAddr("169.254.75.1" + strconv.Itoa(p.nic.Index))
 	if err != nil {
-		return state.MAC{}, p.fault(p.nic, "", model.CodeInvalidConf, "at most 100 interfaces", "interface %d of a machine has no address for its server", p.nic.Index)
+		return state.MAC{}, p.fault(p.nic, "", model.CodeInvalidConf, "at most 100 interfaces",
+			"interface %d of a machine has no address for its server", p.nic.Index)
 	}
 	f, tap := &p.out.Fragment.Pod, p.names.tap
 	f.Addrs = append(f.Addrs, state.Addr{Link: tap, Prefix: netip.PrefixFrom(server, server.BitLen())})
@@ -111,7 +115,9 @@ func (p *planner) direct4(j *state.Join, g *model.Guest) (state.MAC, error) {
 	g.DHCP4 = p.leaseOfPod(server)
 	// The guest speaks from an address that is the pod's own.
 	conf := "net/ipv4/conf/" + tap + "/"
-	f.Sysctls = append(f.Sysctls, state.Sysctl{Name: conf + "accept_local", Value: "1"}, state.Sysctl{Name: conf + "rp_filter", Value: "2"})
+	f.Sysctls = append(f.Sysctls, state.Sysctl{Name: conf + "accept_local", Value: "1"}, state.Sysctl{
+		Name: conf + "rp_filter", Value: "2",
+	})
 	gw := g.DHCP4.Router
 	if !gw.IsValid() || p.addr(false).Contains(gw) {
 		return state.MAC{}, nil
@@ -134,8 +140,8 @@ func (p *planner) direct4(j *state.Join, g *model.Guest) (state.MAC, error) {
 	return mac, nil
 }
 
-// subnetOf has a guest with a single address believe in a subnet with a router, as guests that know no other: whoever it asks for
-// there is answered for by the tap's side.
+// subnetOf has a guest with a single address believe in a subnet with a router, as guests that know no other: whoever
+// it asks for there is answered for by the tap's side.
 func (p *planner) subnetOf(j *state.Join, l *model.GuestDHCP4) {
 	own := l.Address.Addr()
 	l.Address = netip.PrefixFrom(own, p.Subnet)
@@ -161,13 +167,17 @@ func (p *planner) direct6(j *state.Join, g *model.Guest) (state.MAC, error) {
 		return mac, nil
 	}
 	if p.mtu < leastIPv6 {
-		return mac, p.fault(p.nic, "", model.CodeInvalidEnv, "raise the MTU of the pod's network", "the pod's link %s has an MTU of %d, IPv6 needs %d", p.names.pod, p.mtu, leastIPv6)
+		return mac, p.fault(p.nic, "", model.CodeInvalidEnv, "raise the MTU of the pod's network",
+			"the pod's link %s has an MTU of %d, IPv6 needs %d", p.names.pod, p.mtu, leastIPv6)
 	}
 	f, tap := &p.out.Fragment.Pod, p.names.tap
 	conf := "net/ipv6/conf/" + tap + "/"
-	// Who is no router says so when it is asked for its MAC, and a guest that hears that forgets the way out. Nothing is forwarded.
+	// Who is no router says so when it is asked for its MAC, and a guest that hears that forgets the way out. Nothing is
+	// forwarded.
 	f.Sysctls = append(f.Sysctls, state.Sysctl{Name: conf + "addr_gen_mode", Value: "1", IfPresent: true},
-		state.Sysctl{Name: conf + "accept_ra", Value: "0", IfPresent: true}, state.Sysctl{Name: conf + "forwarding", Value: "1", IfPresent: true})
+		state.Sysctl{Name: conf + "accept_ra", Value: "0", IfPresent: true}, state.Sysctl{
+			Name: conf + "forwarding", Value: "1", IfPresent: true,
+		})
 	f.Addrs = append(f.Addrs, state.Addr{Link: tap, Prefix: netip.PrefixFrom(routerAddr(), 64), NoDAD: true})
 	j.Own, j.DHCP6, j.RS = append(j.Own, routerAddr()), true, true
 	g.DHCP6 = &model.GuestDHCP6{Address: own.Addr(), DNS: p.nameservers(true), Search: p.search()}

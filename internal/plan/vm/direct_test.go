@@ -10,7 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestDirectRefused: guests that the network would not know, links that have no place for one, gateways that nobody knows.
+// TestDirectRefused: guests that the network would not know, links that have no place for one, gateways that nobody
+// knows.
 func TestDirectRefused(t *testing.T) {
 	const nic = "spec.domain.devices.interfaces[0]"
 	link0 := func(change func(*state.Answer)) state.Answers {
@@ -34,7 +35,8 @@ func TestDirectRefused(t *testing.T) {
 		"another MAC": {
 			Input{VM: machine(other), Answers: link0(func(a *state.Answer) { a.Link.Kind = state.Macvlan })},
 			model.CodeInvalidConf,
-			nic + ".macAddress: 02:00:00:00:00:77 is not the pod's address on eth0 (" + state.SeedMAC("eth0").String() + "), by which the network knows the guest",
+			nic + ".macAddress: 02:00:00:00:00:77 is not the pod's address on eth0 (" + state.SeedMAC("eth0").String() +
+				"), by which the network knows the guest",
 		},
 		"ipvlan": {
 			Input{VM: machine(joined("default")), Answers: link0(func(a *state.Answer) { a.Link.Kind = state.Ipvlan })},
@@ -56,7 +58,10 @@ func TestDirectRefused(t *testing.T) {
 			model.CodeInvalidEnv,
 			nic + ": the pod's link eth0 has an MTU of 1279, IPv6 needs 1280",
 		},
-		"tap there": {Input{VM: machine(joined("default")), Answers: with}, model.CodeExists, nic + `.name: network "default": the pod has a link tap0 already (tun)`},
+		"tap there": {
+			Input{VM: machine(joined("default")), Answers: with}, model.CodeExists,
+			nic + `.name: network "default": the pod has a link tap0 already (tun)`,
+		},
 		"subnet": {
 			Input{VM: machine(joined("default")), Answers: answers(routed()), Subnet: 24},
 			model.CodeTryAgain,
@@ -65,7 +70,8 @@ func TestDirectRefused(t *testing.T) {
 		"no manifest": {
 			Input{VM: machine(other), Answers: near(flannels()), Asker: "plugin weft-direct"},
 			model.CodeInvalidConf,
-			"plugin weft-direct: 02:00:00:00:00:77 is not the pod's address on eth0 (" + state.SeedMAC("eth0").String() + "), by which the network knows the guest",
+			"plugin weft-direct: 02:00:00:00:00:77 is not the pod's address on eth0 (" + state.SeedMAC("eth0").String() +
+				"), by which the network knows the guest",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,9 +15,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestFacts compares what masquerade makes with what KubeVirt 1.9 makes of the same machine: files that were written by hand from its
-// sources, and are never written anew by a test. In them each element of a set is a rule of its own. Of IPv6, weft leaves away what
-// is about ::1, which the kernel does not let over a link.
+// TestFacts compares what masquerade makes with what KubeVirt 1.9 makes of the same machine: files that were written by
+// hand from its sources, and are never written anew by a test. In them each element of a set is a rule of its own. Of
+// IPv6, weft leaves away what is about ::1, which the kernel does not let over a link.
 func TestFacts(t *testing.T) {
 	web := []model.VMPorts{{Protocol: "tcp", First: 80, Last: 80}, {Protocol: "udp", First: 53, Last: 53}}
 	mesh, moves := machine(masq()), machine(masq())
@@ -33,7 +33,8 @@ func TestFacts(t *testing.T) {
 		s := p.Networks[0].Fragment.Pod
 		var lines []string
 		for _, l := range s.Links {
-			lines = append(lines, fmt.Sprintf("link %s kind %s mac %s mtu %d master %q", l.Name, l.Kind, macOf(l), l.MTU, l.Master))
+			lines = append(lines,
+				fmt.Sprintf("link %s kind %s mac %s mtu %d master %q", l.Name, l.Kind, macOf(l), l.MTU, l.Master))
 		}
 		for _, a := range s.Addrs {
 			if !a.Prefix.Addr().IsLinkLocalUnicast() { // of the router's, which KubeVirt has not

@@ -48,12 +48,14 @@ type podLink struct {
 
 func answers(links ...podLink) state.Answers {
 	out := state.Answers{
-		setting(arpIgnore): {Found: true, Value: "0"}, setting(forward4): {Found: true, Value: "0"}, setting(forward6): {Found: true, Value: "0"},
+		setting(arpIgnore): {Found: true, Value: "0"}, setting(forward4): {Found: true, Value: "0"},
+		setting(forward6): {Found: true, Value: "0"},
 	}
 	for _, l := range links {
 		a := state.Answer{Found: true, Link: state.Link{
-			Name: l.name, Kind: state.Veth, MAC: state.SeedMAC(l.name), MTU: 1450, Up: state.On(), Alias: "weft:net/c0ffee/" + l.name,
-			Peer: &state.Peer{Space: state.Host, Name: "veth1"}, Port: &state.PortAttrs{Hairpin: state.Off()},
+			Name: l.name, Kind: state.Veth, MAC: state.SeedMAC(l.name), MTU: 1450, Up: state.On(),
+			Alias: "weft:net/c0ffee/" + l.name,
+			Peer:  &state.Peer{Space: state.Host, Name: "veth1"}, Port: &state.PortAttrs{Hairpin: state.Off()},
 		}}
 		for _, s := range l.addrs {
 			a.Addrs = append(a.Addrs, state.Addr{Link: l.name, Prefix: prefix(s)})
@@ -138,16 +140,24 @@ func standIn(l podLink) state.Answers {
 	a := out[link(l.name)]
 	a.Link.Kind, a.Link.Peer, a.Link.Tun = state.Tap, nil, &state.TunAttrs{}
 	out[link(l.name)] = a
-	out[otherEnd(l.name)] = state.Answer{Found: true, Link: state.Link{Name: "cali1234", Kind: state.Tap, Tun: &state.TunAttrs{}}}
+	out[otherEnd(l.name)] = state.Answer{
+		Found: true, Link: state.Link{Name: "cali1234", Kind: state.Tap, Tun: &state.TunAttrs{}},
+	}
 	return out
 }
 
 func clusterDNS() model.DNS {
-	return model.DNS{Nameservers: []string{"10.96.0.10", "fd00:96::a"}, Search: []string{"shop.svc.cluster.local", "svc.cluster.local", "cluster.local"}}
+	return model.DNS{
+		Nameservers: []string{"10.96.0.10", "fd00:96::a"},
+		Search:      []string{"shop.svc.cluster.local", "svc.cluster.local", "cluster.local"},
+	}
 }
 
 func goldens() map[string]Input {
-	web := []model.VMPorts{{Protocol: "tcp", First: 80, Last: 80}, {Protocol: "udp", First: 53, Last: 53}, {Protocol: "tcp", First: 22, Last: 22}}
+	web := []model.VMPorts{
+		{Protocol: "tcp", First: 80, Last: 80}, {Protocol: "udp", First: 53, Last: 53},
+		{Protocol: "tcp", First: 22, Last: 22},
+	}
 	ranges := []model.VMPorts{{Protocol: "tcp", First: 8000, Last: 8099}, {Protocol: "udp", First: 5000, Last: 5001}}
 	with := func(vm model.VM, change func(*model.VM)) model.VM { change(&vm); return vm }
 	mesh := func(vm *model.VM) { vm.Mesh = true }
@@ -170,32 +180,48 @@ func goldens() map[string]Input {
 		"masquerade-ports":  {VM: machine(masq(web...)), Answers: answers(dual())},
 		"masquerade-ranges": {VM: machine(masq(ranges...)), Answers: answers(flannels())},
 		"masquerade-migration": {
-			VM: with(machine(masq()), func(vm *model.VM) { vm.MigrationPorts = []uint16{49152, 49153} }), Answers: answers(dual()),
+			VM:      with(machine(masq()), func(vm *model.VM) { vm.MigrationPorts = []uint16{49152, 49153} }),
+			Answers: answers(dual()),
 		},
 		"masquerade-mesh":       {VM: with(machine(masq()), mesh), Answers: answers(dual())},
 		"masquerade-mesh-ports": {VM: with(machine(masq(web...)), mesh), Answers: answers(dual())},
 		"masquerade-given":      {VM: given, Answers: answers(dual()), SoftChecksums: true},
-		"bridge-flannel":        {VM: with(machine(options), func(vm *model.VM) { vm.Subdomain = "db" }), Answers: answers(flannels()), DNS: clusterDNS()},
-		"bridge-routed":         {VM: machine(bridged("default")), Answers: answers(routed()), DNS: clusterDNS(), StandIn: state.Bridge},
-		"bridge-dual": {
-			VM: with(machine(bridged("default")), func(vm *model.VM) { vm.Queues = 4 }), Answers: answers(dual()), DNS: clusterDNS(), SoftChecksums: true,
+		"bridge-flannel": {
+			VM: with(machine(options), func(vm *model.VM) { vm.Subdomain = "db" }), Answers: answers(flannels()),
+			DNS: clusterDNS(),
 		},
-		"bridge6":        {VM: machine(bridged("default")), Answers: answers(v6())},
-		"bridge-layer2":  {VM: machine(masq(), bridged("blue")), Answers: answers(flannels(), podLink{name: blue})},
-		"bridge-ordinal": {VM: machine(masq(), bridged("blue")), Ordinal: true, Answers: answers(flannels(), podLink{"net1", []string{"192.0.2.5/24"}, nil})},
+		"bridge-routed": {
+			VM: machine(bridged("default")), Answers: answers(routed()), DNS: clusterDNS(), StandIn: state.Bridge,
+		},
+		"bridge-dual": {
+			VM: with(machine(bridged("default")), func(vm *model.VM) { vm.Queues = 4 }), Answers: answers(dual()),
+			DNS: clusterDNS(), SoftChecksums: true,
+		},
+		"bridge6":       {VM: machine(bridged("default")), Answers: answers(v6())},
+		"bridge-layer2": {VM: machine(masq(), bridged("blue")), Answers: answers(flannels(), podLink{name: blue})},
+		"bridge-ordinal": {
+			VM: machine(masq(), bridged("blue")), Ordinal: true,
+			Answers: answers(flannels(), podLink{"net1", []string{"192.0.2.5/24"}, nil}),
+		},
 		"direct-flannel": {VM: machine(joined("default")), Answers: near(dual()), DNS: clusterDNS()},
-		"direct-routed":  {VM: with(machine(joined("default")), func(vm *model.VM) { vm.Queues = 4 }), Answers: near(single()), DNS: clusterDNS()},
+		"direct-routed": {
+			VM: with(machine(joined("default")), func(vm *model.VM) { vm.Queues = 4 }), Answers: near(single()),
+			DNS: clusterDNS(),
+		},
 		"direct-subnet":  {VM: machine(joined("default")), Answers: near(routed()), Subnet: 24, Join: state.JoinMirred},
 		"direct-several": {VM: machine(joined("default"), joined("blue")), Answers: near(flannels(), podLink{name: blue})},
 		"direct-node":    {VM: machine(joined("default")), Answers: standIn(routed())},
 		"macvtap": {
-			VM:      machine(masq(), model.VMInterface{Name: "blue", Binding: model.VMMacvtap}),
-			Answers: tapped(answers(flannels(), podLink{blue, []string{"192.0.2.5/24", "fd00:2::5/64"}, []string{"::/0 fe80::7"}}), blue),
+			VM: machine(masq(), model.VMInterface{Name: "blue", Binding: model.VMMacvtap}),
+			Answers: tapped(
+				answers(flannels(), podLink{blue, []string{"192.0.2.5/24", "fd00:2::5/64"}, []string{"::/0 fe80::7"}}), blue,
+			),
 		},
 		"several": {
 			VM: with(machine(
 				masq(), model.VMInterface{Name: "blue", Binding: model.VMManagedTap, Plugin: "mine", Model: "e1000"},
-				model.VMInterface{Name: "fast", Binding: model.VMSRIOV, MAC: "02:00:00:00:00:77"}, model.VMInterface{Name: "own", Binding: model.VMMacvtap, Down: true},
+				model.VMInterface{Name: "fast", Binding: model.VMSRIOV, MAC: "02:00:00:00:00:77"},
+				model.VMInterface{Name: "own", Binding: model.VMMacvtap, Down: true},
 				model.VMInterface{Name: "gone", Binding: model.VMBridge, Absent: true},
 			), func(vm *model.VM) { vm.Queues = 2 }),
 			Answers: answers(flannels(), podLink{blue, []string{"192.0.2.5/24"}, nil}, podLink{name: "pod5b3975651c3"}),

@@ -14,10 +14,11 @@ import (
 // GuardTable begins the name of the table that stands at a guest's tap; the tap's name is the rest.
 const GuardTable = "weft_guard_"
 
-// guard has a guest speak for itself alone. It owns its wire as no container does, so what it sends is looked at where it
-// comes out of the tap, before the bridge learns of it: by its hardware address and its addresses, in ARP and neighbour
-// advertisements as well; not as a router, not as a DHCP server, not tagged, not to the pod's loopback addresses, which
-// route_localnet would let through. Who may say everything on its wire (a network without addresses) has no guard.
+// guard has a guest speak for itself alone. It owns its wire as no container does, so what it sends is looked at where
+// it comes out of the tap, before the bridge learns of it: by its hardware address and its addresses, in ARP and
+// neighbour advertisements as well; not as a router, not as a DHCP server, not tagged, not to the pod's loopback
+// addresses, which route_localnet would let through. Who may say everything on its wire (a network without addresses)
+// has no guard.
 func (p *planner) guard(own []netip.Addr) {
 	if p.TrustGuest || len(own) == 0 {
 		return
@@ -26,7 +27,9 @@ func (p *planner) guard(own []netip.Addr) {
 	var rules []string
 	t.Sets, rules = p.honest(own)
 	rules = slices.Insert(rules, 0, "iifname != "+strconv.Quote(p.names.tap)+" accept")
-	t.Chains = []state.Chain{{Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: texts(rules...)}}
+	t.Chains = []state.Chain{
+		{Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: texts(rules...)},
+	}
 	p.out.Fragment.Pod.Tables = append(p.out.Fragment.Pod.Tables, t)
 }
 
@@ -41,7 +44,12 @@ func (p *planner) guardLink(own []netip.Addr) {
 	t := state.Table{Family: GuardFamily, Name: GuardTable + p.names.pod}
 	var rules []string
 	t.Sets, rules = p.honest(own)
-	t.Chains = []state.Chain{{Name: "egress", Type: "filter", Hook: "egress", Device: p.names.pod, Priority: -300, Policy: "accept", Rules: texts(rules...)}}
+	t.Chains = []state.Chain{
+		{
+			Name: "egress", Type: "filter", Hook: "egress", Device: p.names.pod, Priority: -300, Policy: "accept",
+			Rules: texts(rules...),
+		},
+	}
 	p.out.Fragment.Pod.Tables = append(p.out.Fragment.Pod.Tables, t)
 }
 
@@ -86,9 +94,9 @@ func guard4(mac string) []string {
 	}
 }
 
-// guard6 accepts what the guest may say by IPv6. Link-local addresses it chooses by itself, but no gateway's. 134 and 137 are
-// what routers say, 136 tells whose an address is. Where a fragment or an option stands before what is said on the link, the
-// type of that cannot be seen (RFC 6980, 7113).
+// guard6 accepts what the guest may say by IPv6. Link-local addresses it chooses by itself, but no gateway's. 134 and
+// 137 are what routers say, 136 tells whose an address is. Where a fragment or an option stands before what is said on
+// the link, the type of that cannot be seen (RFC 6980, 7113).
 func (p *planner) guard6() []string {
 	out := []string{"icmpv6 type 134 counter drop", "icmpv6 type 137 counter drop"}
 	var gateways []netip.Addr
@@ -101,13 +109,15 @@ func (p *planner) guard6() []string {
 		gateways = []netip.Addr{routerAddr()}
 	}
 	for _, gw := range gateways {
-		out = append(out, "ip6 saddr "+gw.String()+" counter drop", "icmpv6 type 136 icmpv6 taddr "+gw.String()+" counter drop")
+		out = append(out, "ip6 saddr "+gw.String()+" counter drop",
+			"icmpv6 type 136 icmpv6 taddr "+gw.String()+" counter drop")
 	}
 	for _, next := range []string{"43", "44", "60"} { // routing, fragment, destination options
 		out = append(out, "ip6 saddr fe80::/10 ip6 nexthdr "+next+" counter drop")
 	}
 	out = append(out, "icmpv6 type 136 icmpv6 taddr != @own6 counter drop", "ip6 saddr @own6 accept")
-	// Who has no address yet asks whether it may have one of its own, and listens. With another's it would keep that from being taken.
+	// Who has no address yet asks whether it may have one of its own, and listens. With another's it would keep that from
+	// being taken.
 	out = append(out, "ip6 saddr :: icmpv6 type 135 icmpv6 taddr @own6 accept")
 	for _, kind := range []string{"133", "131", "132", "143"} {
 		out = append(out, "ip6 saddr :: icmpv6 type "+kind+" accept")

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// introduce has the node know a guest that speaks with another hardware address than the pod's link did: the node's end of that
-// link, where somebody has set whom it speaks to there, and the tables that say who may speak.
+// introduce has the node know a guest that speaks with another hardware address than the pod's link did: the node's end
+// of that link, where somebody has set whom it speaks to there, and the tables that say who may speak.
 func (p *planner) introduce() {
 	guest, err := state.ParseMAC(p.out.Device.MAC)
 	if err != nil || guest == p.pod.Link.MAC {
@@ -32,7 +32,8 @@ func (p *planner) introduce() {
 	}
 }
 
-// alsoFor is a shared table with the elements in which a hardware address is another one; any tells that there are some.
+// alsoFor is a shared table with the elements in which a hardware address is another one; any tells that there are
+// some.
 func alsoFor(t state.Table, was, is string) (out state.Table, any bool) {
 	if !t.Shared {
 		return t, false

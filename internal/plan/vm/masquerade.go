@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// bridgeMAC is the address of the bridge between pod and guest: the same in every pod, so that a guest that moved to another
-// one need not ask again who its gateway is.
+// bridgeMAC is the address of the bridge between pod and guest: the same in every pod, so that a guest that moved to
+// another one need not ask again who its gateway is.
 func bridgeMAC() state.MAC { return state.MAC{2} }
 
 // routerAddr is the link-local address of that bridge.
@@ -22,10 +22,13 @@ func (p *planner) masquerade(pod *Step) error {
 		return err
 	}
 	if p.out.Device.MAC == bridgeMAC().String() {
-		return p.fault(p.nic, "macAddress", model.CodeInvalidConf, "choose another one", "%s is the address of the bridge in the pod", p.out.Device.MAC)
+		return p.fault(p.nic, "macAddress", model.CodeInvalidConf, "choose another one",
+			"%s is the address of the bridge in the pod", p.out.Device.MAC)
 	}
 	f := &p.out.Fragment.Pod
-	bridge := state.Link{Name: p.names.bridge, Kind: state.Bridge, MAC: bridgeMAC(), MTU: p.mtu, Up: state.On(), Alias: p.mark()}
+	bridge := state.Link{
+		Name: p.names.bridge, Kind: state.Bridge, MAC: bridgeMAC(), MTU: p.mtu, Up: state.On(), Alias: p.mark(),
+	}
 	if p.SoftChecksums {
 		bridge.TxChecksum = state.Off()
 	}
@@ -42,13 +45,17 @@ func (p *planner) masquerade(pod *Step) error {
 		if err != nil {
 			return err
 		}
-		f.Addrs = append(f.Addrs, state.Addr{Link: p.names.bridge, Prefix: netip.PrefixFrom(s.gateway, s.cidr.Bits()), NoDAD: v6})
+		f.Addrs = append(f.Addrs, state.Addr{
+			Link: p.names.bridge, Prefix: netip.PrefixFrom(s.gateway, s.cidr.Bits()), NoDAD: v6,
+		})
 		f.Tables = append(f.Tables, p.translate(s))
 		own = append(own, s.guest)
 		if v6 {
 			// The guest's router speaks from an address that is the same in every pod, and there at once.
 			f.Addrs = append(f.Addrs, state.Addr{Link: p.names.bridge, Prefix: netip.PrefixFrom(routerAddr(), 64), NoDAD: true})
-			f.Sysctls = append(f.Sysctls, state.Sysctl{Name: "net/ipv6/conf/" + p.names.bridge + "/addr_gen_mode", Value: "1", IfPresent: true})
+			f.Sysctls = append(f.Sysctls, state.Sysctl{
+				Name: "net/ipv6/conf/" + p.names.bridge + "/addr_gen_mode", Value: "1", IfPresent: true,
+			})
 			p.set(pod, forward6, "1")
 			guest.DHCP6, guest.RA = p.lease6(s), p.advertise(s)
 			continue
@@ -64,7 +71,8 @@ func (p *planner) masquerade(pod *Step) error {
 	return nil
 }
 
-// subnet is the network between pod and guest in one family: its first address is the gateway's, its second the guest's.
+// subnet is the network between pod and guest in one family: its first address is the gateway's, its second the
+// guest's.
 type subnet struct {
 	cidr           netip.Prefix
 	gateway, guest netip.Addr
@@ -84,7 +92,8 @@ func (p *planner) subnet(v6 bool) (subnet, error) {
 	}
 	for _, r := range p.ways {
 		if r.Gw.IsValid() && cidr.Contains(r.Gw) {
-			return subnet{}, model.Faultf(model.CodeInvalidConf, "choose a subnet that the pod does not need", "%s: %s holds the pod's gateway %s", path, cidr, r.Gw)
+			return subnet{}, model.Faultf(model.CodeInvalidConf, "choose a subnet that the pod does not need",
+				"%s: %s holds the pod's gateway %s", path, cidr, r.Gw)
 		}
 	}
 	if v6 && p.mtu < leastIPv6 {

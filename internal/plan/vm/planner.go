@@ -31,7 +31,8 @@ const (
 func (p *planner) facts() error {
 	for _, name := range []string{p.names.bridge, p.names.moved} {
 		if len(name) > mostName {
-			return p.fault(p.nic, "name", model.CodeInvalidConf, "", "the pod's link %s has too long a name: %s would have %d letters, at most %d are possible",
+			return p.fault(p.nic, "name", model.CodeInvalidConf, "",
+				"the pod's link %s has too long a name: %s would have %d letters, at most %d are possible",
 				p.names.pod, name, len(name), mostName)
 		}
 	}
@@ -45,7 +46,8 @@ func (p *planner) facts() error {
 	}
 	p.mtu = p.pod.Link.MTU
 	if p.mtu < leastMTU || p.mtu > mostMTU {
-		return p.fault(p.nic, "", model.CodeInvalidEnv, "", "the pod's link %s has an MTU of %d, which no guest can have", p.names.pod, p.mtu)
+		return p.fault(p.nic, "", model.CodeInvalidEnv, "", "the pod's link %s has an MTU of %d, which no guest can have",
+			p.names.pod, p.mtu)
 	}
 	if p.out.Device.MAC == "" {
 		p.out.Device.MAC = p.pod.Link.MAC.String()
@@ -79,7 +81,8 @@ func (p *planner) addr(v6 bool) netip.Prefix {
 func (p *planner) tap() state.Link {
 	owner := p.VM.Owner
 	return state.Link{
-		Name: p.names.tap, Kind: state.Tap, MAC: p.seed("tap"), MTU: p.mtu, Master: p.names.bridge, Up: state.On(), Alias: p.mark(),
+		Name: p.names.tap, Kind: state.Tap, MAC: p.seed("tap"), MTU: p.mtu, Master: p.names.bridge, Up: state.On(),
+		Alias: p.mark(),
 		// A device of one queue is another one than a device of several, also where it is opened once.
 		Tun: &state.TunAttrs{MultiQueue: p.out.Device.Queues > 1, Owner: &owner, Group: &owner},
 	}
@@ -90,10 +93,13 @@ func (p *planner) seed(what string) state.MAC {
 	return state.SeedMAC(p.out.Fragment.Owner + "/" + what + "/mac")
 }
 
-// silent keeps links of the guest's wire from having IPv6 addresses of the pod's: they would listen to the routers there.
+// silent keeps links of the guest's wire from having IPv6 addresses of the pod's: they would listen to the routers
+// there.
 func (p *planner) silent(names ...string) {
 	for _, name := range names {
-		p.out.Fragment.Pod.Sysctls = append(p.out.Fragment.Pod.Sysctls, state.Sysctl{Name: disableIPv6(name), Value: "1", IfPresent: true})
+		p.out.Fragment.Pod.Sysctls = append(p.out.Fragment.Pod.Sysctls, state.Sysctl{
+			Name: disableIPv6(name), Value: "1", IfPresent: true,
+		})
 	}
 }
 
@@ -127,7 +133,9 @@ func (p *planner) before() state.Space {
 	for i := range addrs {
 		addrs[i].NoDAD = true // it was nobody else's when it left
 	}
-	s := state.Space{Links: []state.Link{l}, Addrs: addrs, Routes: p.ways, Neighs: p.Answers[neighs(state.Pod, p.names.pod)].Neighs}
+	s := state.Space{
+		Links: []state.Link{l}, Addrs: addrs, Routes: p.ways, Neighs: p.Answers[neighs(state.Pod, p.names.pod)].Neighs,
+	}
 	if was := p.Answers[setting(disableIPv6(p.names.pod))]; was.Found {
 		s.Sysctls = []state.Sysctl{{Name: disableIPv6(p.names.pod), Value: was.Value, IfPresent: true}}
 	}
@@ -169,13 +177,17 @@ func (p *planner) fits(tap state.Link) error {
 		id   *uint32
 	}{{"user", a.Owner}, {"group", a.Group}} {
 		if who.id != nil && *who.id != p.VM.Owner && p.VM.Owner != 0 {
-			return p.fault(p.nic, "binding", model.CodeInvalidEnv, "the network's CNI plugin must give it to that one (status.runtimeUser)",
-				"network %q: the pod's tap %s belongs to %s %d, the hypervisor runs as %d", p.nic.Network.Name, tap.Name, who.word, *who.id, p.VM.Owner)
+			return p.fault(p.nic, "binding", model.CodeInvalidEnv,
+				"the network's CNI plugin must give it to that one (status.runtimeUser)",
+				"network %q: the pod's tap %s belongs to %s %d, the hypervisor runs as %d", p.nic.Network.Name, tap.Name, who.word,
+				*who.id, p.VM.Owner)
 		}
 	}
 	if several := p.out.Device.Queues > 1; several != a.MultiQueue {
-		return p.fault(p.nic, "binding", model.CodeInvalidEnv, "they must be the same: networkInterfaceMultiqueue, and the network's CNI plugin",
-			"network %q: the pod's tap %s has several queues: %t, the machine's interface: %t", p.nic.Network.Name, tap.Name, a.MultiQueue, several)
+		return p.fault(p.nic, "binding", model.CodeInvalidEnv,
+			"they must be the same: networkInterfaceMultiqueue, and the network's CNI plugin",
+			"network %q: the pod's tap %s has several queues: %t, the machine's interface: %t", p.nic.Network.Name, tap.Name,
+			a.MultiQueue, several)
 	}
 	return nil
 }

@@ -119,13 +119,15 @@ func (w *writer) guest(g model.Guest) {
 	}
 	w.line("  said on %s%s:", g.Link, only)
 	if d := g.DHCP4; d != nil {
-		w.line("    DHCP %s server %s%s mtu %d%s%s%s%s", d.Address, d.Server, address("router", d.Router), d.MTU, words("dns", d.DNS), words("search", d.Search),
+		w.line("    DHCP %s server %s%s mtu %d%s%s%s%s", d.Address, d.Server, address("router", d.Router), d.MTU,
+			words("dns", d.DNS), words("search", d.Search),
 			named("domain", d.Domain), named("hostname", d.Hostname))
 		for _, r := range d.Routes {
 			w.line("    DHCP route %s%s", r.Dst, address("via", r.GW))
 		}
 		if c := d.Chosen; !c.IsZero() {
-			w.line("    DHCP%s%s%s%s", named("boot file", c.BootFileName), named("tftp", c.TFTPServerName), words("ntp", c.NTPServers), private(c.Private))
+			w.line("    DHCP%s%s%s%s", named("boot file", c.BootFileName), named("tftp", c.TFTPServerName),
+				words("ntp", c.NTPServers), private(c.Private))
 		}
 	}
 	if d := g.DHCP6; d != nil {

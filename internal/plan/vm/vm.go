@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vm plans how the interfaces of a virtual machine meet the network of its pod. It is pure: from what the manifest
-// says and what the kernel answered of the pod's links it says which links, addresses and rules should be in the pod, what
-// the hypervisor is told, and what the guest is told on its wires.
+// Package vm plans how the interfaces of a virtual machine meet the network of its pod. It is pure: from what the
+// manifest says and what the kernel answered of the pod's links it says which links, addresses and rules should be in
+// the pod, what the hypervisor is told, and what the guest is told on its wires.
 //
 // # Bindings
 //
@@ -16,8 +16,8 @@
 //
 // # Owners
 //
-// Each network is a fragment of its own, so that one can be taken away (hot-unplug) and the others stay. What all of them
-// need of the pod (forwarding) is another one, which goes last.
+// Each network is a fragment of its own, so that one can be taken away (hot-unplug) and the others stay. What all of
+// them need of the pod (forwarding) is another one, which goes last.
 package vm
 
 import (
@@ -30,8 +30,8 @@ type Input struct {
 	VM model.VM `json:"vm"`
 	// Answers holds an answer for every query of Observe.
 	Answers state.Answers `json:"-"`
-	// Attached are the node's tables of the pod's attachments by the pod's links, as far as they are known: some name a link's
-	// hardware address.
+	// Attached are the node's tables of the pod's attachments by the pod's links, as far as they are known: some name a
+	// link's hardware address.
 	Attached map[string][]state.Table `json:"-"`
 	// Ordinal tells that the pod's other links are named net1, net2 …, as before KubeVirt 0.59.
 	Ordinal bool `json:"ordinal,omitempty"`
@@ -41,8 +41,8 @@ type Input struct {
 	SoftChecksums bool `json:"softChecksums,omitempty"`
 	// TrustGuest lets guests that have the pod's addresses, or translated ones, say whatever they like on their wires.
 	TrustGuest bool `json:"trustGuest,omitempty"`
-	// Subnet is the length of the prefix of a subnet in which a guest that is joined directly and has a single address of IPv4 is
-	// told to be; 0 tells it the truth.
+	// Subnet is the length of the prefix of a subnet in which a guest that is joined directly and has a single address of
+	// IPv4 is told to be; 0 tells it the truth.
 	Subnet int `json:"subnet,omitempty"`
 	// Asker begins what is said of errors where no manifest has fields.
 	Asker string `json:"-"`
@@ -90,7 +90,8 @@ func Observe(in Input) []state.Query {
 		out = append(out, link(n.pod), routes(n.pod), link(n.tap))
 		switch nic.Binding {
 		case model.VMBridge, model.VMManagedTap:
-			out = append(out, link(n.bridge), link(n.moved), setting(disableIPv6(n.pod)), neighs(state.Pod, n.pod), otherEnd(n.pod))
+			out = append(out, link(n.bridge), link(n.moved), setting(disableIPv6(n.pod)), neighs(state.Pod, n.pod),
+				otherEnd(n.pod))
 		case model.VMMasquerade:
 			out = append(out, link(n.bridge))
 		case model.VMDirect:
@@ -128,7 +129,9 @@ func New(in Input) (Plan, error) {
 	if in.StandIn == "" {
 		in.StandIn = state.Dummy
 	}
-	p := Plan{Pod: Step{Fragment: state.Fragment{Owner: owner(in.VM, "")}, Restore: state.Fragment{Owner: owner(in.VM, "")}}}
+	p := Plan{
+		Pod: Step{Fragment: state.Fragment{Owner: owner(in.VM, "")}, Restore: state.Fragment{Owner: owner(in.VM, "")}},
+	}
 	macs := map[string]string{}
 	for _, nic := range in.VM.Interfaces {
 		if nic.Absent {
@@ -140,7 +143,8 @@ func New(in Input) (Plan, error) {
 		}
 		if mac := n.Device.MAC; mac != "" {
 			if other, twice := macs[mac]; twice {
-				return Plan{}, in.fault(nic, "macAddress", model.CodeInvalidConf, "choose another one", "%s is the address of interface %q already", mac, other)
+				return Plan{}, in.fault(nic, "macAddress", model.CodeInvalidConf, "choose another one",
+					"%s is the address of interface %q already", mac, other)
 			}
 			macs[mac] = nic.Name
 		}
@@ -157,7 +161,8 @@ func (in Input) network(nic model.VMInterface, pod *Step) (Network, error) {
 		Interface: nic, PodLink: p.names.pod,
 		Step: Step{Fragment: state.Fragment{Owner: o}, Restore: state.Fragment{Owner: o}},
 		Device: model.VMDevice{
-			Name: nic.Name, MAC: nic.MAC, Model: nic.Model, BootOrder: nic.BootOrder, PCIAddress: nic.PCIAddress, ACPIIndex: nic.ACPIIndex, Down: nic.Down,
+			Name: nic.Name, MAC: nic.MAC, Model: nic.Model, BootOrder: nic.BootOrder, PCIAddress: nic.PCIAddress,
+			ACPIIndex: nic.ACPIIndex, Down: nic.Down,
 		},
 	}
 	if nic.Virtio() {
@@ -188,7 +193,9 @@ func (in Input) network(nic model.VMInterface, pod *Step) (Network, error) {
 }
 
 // fault is about a field of an interface.
-func (in Input) fault(nic model.VMInterface, field string, code model.Code, hint, format string, args ...any) *model.Fault {
+func (in Input) fault(
+	nic model.VMInterface, field string, code model.Code, hint, format string, args ...any,
+) *model.Fault {
 	path := in.interfacePath(nic)
 	if in.Asker != "" {
 		path, field = in.Asker, ""

@@ -67,12 +67,13 @@ func (p *planner) leaseOfPod(server netip.Addr) *model.GuestDHCP4 {
 	return l
 }
 
-// ways are routes in an order in which each gateway is known before it is needed, the default route last. A gateway outside
-// the guest's subnet (pods of one address have it) is on the wire: the guest is told so.
+// ways are routes in an order in which each gateway is known before it is needed, the default route last. A gateway
+// outside the guest's subnet (pods of one address have it) is on the wire: the guest is told so.
 func ways(own netip.Prefix, routes []state.Route) []model.GuestRoute {
 	var direct, far []model.GuestRoute
 	known := func(gw netip.Addr) bool {
-		return own.Masked().Contains(gw) || slices.ContainsFunc(direct, func(r model.GuestRoute) bool { return r.Dst.Contains(gw) })
+		return own.Masked().Contains(gw) ||
+			slices.ContainsFunc(direct, func(r model.GuestRoute) bool { return r.Dst.Contains(gw) })
 	}
 	for _, r := range routes {
 		if !r.Gw.IsValid() {
@@ -118,8 +119,8 @@ func (p *planner) nameservers(v6 bool) []netip.Addr {
 	return out
 }
 
-// search are the domains in which the guest looks for short names: the pod's, and before them the machine's own subdomain,
-// which the kubelet leaves out.
+// search are the domains in which the guest looks for short names: the pod's, and before them the machine's own
+// subdomain, which the kubelet leaves out.
 func (p *planner) search() []string {
 	var out []string
 	for _, d := range p.DNS.Search {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package container runs the processes of a pod's containers, and the pause process that holds their namespaces, so that
-// they outlive the runtime which started them.
+// Package container runs the processes of a pod's containers, and the pause process that holds their namespaces, so
+// that they outlive the runtime which started them.
 //
 //	runtime ── starts ──▶ monitor (one per container; waits, writes log and exit code)
 //	                        └─▶ init stage, in the pod's net, uts and ipc namespaces and in new mnt and pid ones

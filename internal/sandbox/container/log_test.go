@@ -13,7 +13,8 @@ import (
 // Whatever a container writes, putting the pieces together gives it back.
 func TestLogGivesBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "\n", "b c", strings.Repeat("x", maxLine), "\n\n", "é\t"}), 0, 12).Draw(t, "text")
+		text := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "\n", "b c", strings.Repeat("x", maxLine), "\n\n", "é\t"}), 0,
+			12).Draw(t, "text")
 		in := strings.Join(text, "")
 		var out bytes.Buffer
 		l := &logFile{w: &out}
@@ -44,7 +45,9 @@ func TestParseLogLine(t *testing.T) {
 	if err != nil || !l.Partial || l.Text != "log content 1" || l.Time.Nanosecond() != 669794202 {
 		t.Errorf("%+v, %v", l, err)
 	}
-	for _, bad := range []string{"", "x", "2016-10-06T00:17:09Z stdout", "yesterday stdout F x", "2016-10-06T00:17:09Z stdin F x"} {
+	for _, bad := range []string{
+		"", "x", "2016-10-06T00:17:09Z stdout", "yesterday stdout F x", "2016-10-06T00:17:09Z stdin F x",
+	} {
 		if _, err := ParseLogLine(bad); err == nil {
 			t.Errorf("%q passed", bad)
 		}

@@ -103,7 +103,9 @@ func run(self []string, dir string, spec Spec, log *logFile, out io.WriteCloser)
 	if id.PID == 0 {
 		id.PID = cmd.Process.Pid
 	}
-	err = process.WriteJSON(filepath.Join(dir, "state.json"), running{Process: id, Started: time.Now(), Warnings: warnings})
+	err = process.WriteJSON(filepath.Join(dir, "state.json"), running{
+		Process: id, Started: time.Now(), Warnings: warnings,
+	})
 	if err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()

@@ -64,7 +64,8 @@ func (s Spec) become(warn func(string, ...any)) error {
 	}
 	if !s.HostNet {
 		// A sysfs shows the network of the one who mounted it.
-		if err := unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RDONLY, ""); err != nil {
+		if err := unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RDONLY,
+			""); err != nil {
 			warn("/sys shows the network of the node: %v", err)
 		}
 	}

@@ -264,8 +264,8 @@ func (e *Engine) forget(id string) {
 // step tells the fault tests where we are.
 func (e *Engine) step(format string, args ...any) { e.cfg.Step(fmt.Sprintf(format, args...)) }
 
-// ctxFor bounds a call about the network: what kubelet allows a sandbox to take. When ctx ends, the plugins get a moment
-// to end too: what a plugin leaves that is killed in the middle, only the better ones find again.
+// ctxFor bounds a call about the network: what kubelet allows a sandbox to take. When ctx ends, the plugins get a
+// moment to end too: what a plugin leaves that is killed in the middle, only the better ones find again.
 func ctxFor(ctx context.Context) (context.Context, context.CancelFunc) {
 	const allowed, moment = 4 * time.Minute, 10 * time.Second
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), allowed)

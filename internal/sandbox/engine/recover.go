@@ -84,8 +84,8 @@ func (e *Engine) Recover(ctx context.Context) (Report, error) {
 	return rep, errors.Join(errs...)
 }
 
-// awaitPlugins waits for plugins that a killed runtime was executing: an ADD that ends after its DEL would leak. One that
-// does not end is killed.
+// awaitPlugins waits for plugins that a killed runtime was executing: an ADD that ends after its DEL would leak. One
+// that does not end is killed.
 func (e *Engine) awaitPlugins(ctx context.Context) error {
 	const patience = 30 * time.Second
 	known := map[string]bool{}
@@ -114,7 +114,9 @@ func (e *Engine) awaitPlugins(ctx context.Context) error {
 
 // recoverBox keeps a sandbox that has both a record and a checkpoint; it may be not ready, that is the kubelet's to
 // judge. One without checkpoint was killed while it was made or removed.
-func (e *Engine) recoverBox(ctx context.Context, r Record, marks map[string]checkpoint.Checkpoint, keep func(*int, error), rep *Report) {
+func (e *Engine) recoverBox(
+	ctx context.Context, r Record, marks map[string]checkpoint.Checkpoint, keep func(*int, error), rep *Report,
+) {
 	switch _, marked := marks[r.ID]; {
 	case marked:
 		rep.Sandboxes++
@@ -150,8 +152,8 @@ func (e *Engine) strays(marks map[string]checkpoint.Checkpoint, broken []checkpo
 	return out
 }
 
-// eraseStray removes what is left of a sandbox whose record is gone. When the checkpoint says that it had a network, that
-// is given back by the networks as they are now; the cache knows better, if there is an entry.
+// eraseStray removes what is left of a sandbox whose record is gone. When the checkpoint says that it had a network,
+// that is given back by the networks as they are now; the cache knows better, if there is an entry.
 func (e *Engine) eraseStray(ctx context.Context, id string, mark checkpoint.Checkpoint, marked bool) error {
 	var errs []error
 	if marked && !mark.HostNetwork {

@@ -103,7 +103,8 @@ func (e *Engine) createSandbox(ctx context.Context, cfg PodConfig) (Record, erro
 	}
 	e.step("run: name taken")
 	if err := e.makeDir(r); err != nil {
-		return r, errors.Join(fmt.Errorf("sandbox: %w", err), os.RemoveAll(e.dir(r.ID)), os.Remove(e.path("names", cfg.reservation())))
+		return r, errors.Join(fmt.Errorf("sandbox: %w", err), os.RemoveAll(e.dir(r.ID)),
+			os.Remove(e.path("names", cfg.reservation())))
 	}
 	e.mu.Lock()
 	e.boxes[r.ID] = &box{Record: r, containers: map[string]container.Spec{}}
@@ -222,5 +223,6 @@ func (e *Engine) netPod(r Record) network.Pod {
 	return network.Pod{ID: r.ID, Netns: r.Netns, Caps: caps, Args: args}
 }
 
-// machineNote is on the pods around KubeVirt's machines, and names the machine. There is no API server that weft could ask for it.
+// machineNote is on the pods around KubeVirt's machines, and names the machine. There is no API server that weft could
+// ask for it.
 const machineNote = "kubevirt.io/domain"

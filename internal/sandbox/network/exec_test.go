@@ -12,7 +12,10 @@ func TestWithoutReserved(t *testing.T) {
 		want     string
 	}{
 		{"nothing to do", `{"type":"a", "x": [1]}`, false, `{"type":"a", "x": [1]}`},
-		{"capabilities", `{"type":"a","capabilities":{"dns":true},"runtimeConfig":{"dns":{}}}`, false, `{"runtimeConfig":{"dns":{}},"type":"a"}`},
+		{
+			"capabilities", `{"type":"a","capabilities":{"dns":true},"runtimeConfig":{"dns":{}}}`, false,
+			`{"runtimeConfig":{"dns":{}},"type":"a"}`,
+		},
 		{"protocol", `{"type":"a","cni.dev/valid-attachments":[],"cni.dev/x":1}`, false, `{"type":"a"}`},
 		{
 			"gc", `{"cni.dev/attachments":[1],"cni.dev/valid-attachments":[1],"cni.dev/x":1,"type":"a"}`, true,

@@ -85,7 +85,8 @@ func (p *Plumber) Validator() confdir.Validator { return p.lib }
 // Plan lists the attachments of a pod, in their order.
 func Plan(s confdir.Snapshot) ([]Attachment, error) {
 	if s.Problem != "" {
-		return nil, model.Faultf(model.CodeNotAvailable, "put a network configuration into "+s.Dir, "network is not ready: %s", s.Problem)
+		return nil, model.Faultf(model.CodeNotAvailable, "put a network configuration into "+s.Dir,
+			"network is not ready: %s", s.Problem)
 	}
 	return []Attachment{{IfLoopback, s.Loopback.Bytes}, {IfDefault, s.Default.Bytes}}, nil
 }
@@ -157,8 +158,9 @@ func read(r types.Result) (Result, error) {
 	return out, nil
 }
 
-// TearDownPod takes the pod off its networks, in reverse order. It can be repeated; a namespace that is gone is no error.
-// Every network is asked, all errors are reported. What the cache knows of an attachment goes before what a says.
+// TearDownPod takes the pod off its networks, in reverse order. It can be repeated; a namespace that is gone is no
+// error. Every network is asked, all errors are reported. What the cache knows of an attachment goes before what a
+// says.
 func (p *Plumber) TearDownPod(ctx context.Context, pod Pod, as []Attachment) error {
 	if _, err := os.Stat(pod.Netns); err != nil {
 		pod.Netns = ""
@@ -186,7 +188,9 @@ func (p *Plumber) detach(ctx context.Context, pod Pod, a Attachment) error {
 }
 
 // cached prefers the configuration that the attachment was made with.
-func (p *Plumber) cached(list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) (*libcni.NetworkConfigList, *libcni.RuntimeConf) {
+func (p *Plumber) cached(
+	list *libcni.NetworkConfigList, rt *libcni.RuntimeConf,
+) (*libcni.NetworkConfigList, *libcni.RuntimeConf) {
 	conf, old, err := p.lib.GetNetworkListCachedConfig(list, rt)
 	if err != nil || conf == nil {
 		return list, rt

@@ -119,7 +119,8 @@ func (r *Relister) Healthy() (bool, error) {
 		return false, fmt.Errorf("pleg: not listed yet: %w", orNever(r.err))
 	}
 	if age := r.cfg.Now().Sub(r.last); age > r.cfg.Threshold {
-		return false, fmt.Errorf("pleg: last listed %v ago, want at most %v: %w", age.Round(time.Millisecond), r.cfg.Threshold, orNever(r.err))
+		return false, fmt.Errorf("pleg: last listed %v ago, want at most %v: %w", age.Round(time.Millisecond),
+			r.cfg.Threshold, orNever(r.err))
 	}
 	return true, nil
 }

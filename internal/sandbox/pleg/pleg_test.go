@@ -14,7 +14,8 @@ import (
 
 // What happens between every two states.
 func TestCompare(t *testing.T) {
-	started, died, removed, changed := []Kind{ContainerStarted}, []Kind{ContainerDied}, []Kind{ContainerRemoved}, []Kind{ContainerChanged}
+	started, died, removed, changed := []Kind{ContainerStarted}, []Kind{ContainerDied}, []Kind{ContainerRemoved},
+		[]Kind{ContainerChanged}
 	states := []State{Running, Exited, Unknown, NonExistent}
 	want := map[State]map[State][]Kind{
 		Running:     {Exited: died, Unknown: changed, NonExistent: {ContainerDied, ContainerRemoved}},

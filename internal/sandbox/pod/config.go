@@ -106,7 +106,8 @@ func portMappings(p *v1.Pod) []checkpoint.PortMapping {
 	return out
 }
 
-// bandwidth reads the annotations by which Kubernetes limits a pod's traffic. Rates are in bits per second, bursts in bits.
+// bandwidth reads the annotations by which Kubernetes limits a pod's traffic. Rates are in bits per second, bursts in
+// bits.
 func bandwidth(annotations map[string]string) (map[string]uint64, error) {
 	const unlimitedBurst = 1<<31 - 1 // what runtimes set: the plugin wants one
 	out := map[string]uint64{}

@@ -113,7 +113,9 @@ func field(p *v1.Pod, node Node, ips []string, path string) string {
 	case "status.podIPs":
 		return strings.Join(ips, ",")
 	}
-	for prefix, from := range map[string]map[string]string{"metadata.labels['": p.Labels, "metadata.annotations['": p.Annotations} {
+	for prefix, from := range map[string]map[string]string{
+		"metadata.labels['": p.Labels, "metadata.annotations['": p.Annotations,
+	} {
 		if key, ok := strings.CutPrefix(path, prefix); ok {
 			return from[strings.TrimSuffix(key, "']")]
 		}

@@ -122,7 +122,8 @@ func (d DNS) ResolvConf() []byte {
 // Hosts is the text of the pod's /etc/hosts.
 func Hosts(p *v1.Pod, ips []string) []byte {
 	var b bytes.Buffer
-	b.WriteString("# written by weft for pod " + Name(p) + "\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n" +
+	b.WriteString("# written by weft for pod " + Name(p) +
+		"\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n" +
 		"fe00::0\tip6-localnet\nff02::1\tip6-allnodes\nff02::2\tip6-allrouters\n")
 	name := Hostname(p)
 	if p.Spec.Subdomain != "" {

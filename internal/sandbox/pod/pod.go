@@ -194,7 +194,9 @@ func Ignored(p *v1.Pod) []string {
 		add(c.SecurityContext != nil, "securityContext of containers")
 	}
 	if len(images) > 0 {
-		out = append([]string{"image (" + strings.Join(images, ", ") + "): recorded, not pulled; the node's own files are the root"}, out...)
+		out = append([]string{
+			"image (" + strings.Join(images, ", ") + "): recorded, not pulled; the node's own files are the root",
+		}, out...)
 	}
 	return out
 }

@@ -70,7 +70,8 @@ func validateDNS(p *v1.Pod) error {
 			return bad("list a nameserver there", "spec.dnsPolicy None without spec.dnsConfig.nameservers")
 		}
 	default:
-		return bad("use ClusterFirst, ClusterFirstWithHostNet, Default or None", "spec.dnsPolicy %q is unknown", p.Spec.DNSPolicy)
+		return bad("use ClusterFirst, ClusterFirstWithHostNet, Default or None", "spec.dnsPolicy %q is unknown",
+			p.Spec.DNSPolicy)
 	}
 	if c := p.Spec.DNSConfig; c != nil {
 		for i, s := range c.Nameservers {
@@ -155,7 +156,8 @@ func validatePort(pt v1.ContainerPort, at string, hostNetwork bool) error {
 	case pt.HostPort < 0 || pt.HostPort > 65535:
 		return bad("use 1 to 65535", "%s.hostPort %d is out of range", at, pt.HostPort)
 	case hostNetwork && pt.HostPort != pt.ContainerPort:
-		return bad("leave hostPort out", "%s.hostPort %d differs from containerPort %d, with spec.hostNetwork", at, pt.HostPort, pt.ContainerPort)
+		return bad("leave hostPort out", "%s.hostPort %d differs from containerPort %d, with spec.hostNetwork", at,
+			pt.HostPort, pt.ContainerPort)
 	}
 	switch pt.Protocol {
 	case v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP:

@@ -93,8 +93,8 @@ func (id ID) Wait(ctx context.Context) error {
 	return nil
 }
 
-// End asks the process to end and kills it when the grace period is over. It returns when the process is gone, or, before
-// the kill, when ctx ends.
+// End asks the process to end and kills it when the grace period is over. It returns when the process is gone, or,
+// before the kill, when ctx ends.
 func (id ID) End(ctx context.Context, grace time.Duration) error {
 	if grace > 0 {
 		if err := id.Signal(unix.SIGTERM); err != nil {

@@ -25,8 +25,8 @@ type Child struct {
 	err     error
 }
 
-// Start starts a command. The kernel kills it when this process ends, also by SIGKILL: the thread that starts it lives as long
-// as it does.
+// Start starts a command. The kernel kills it when this process ends, also by SIGKILL: the thread that starts it lives
+// as long as it does.
 func Start(ns *netns.NS, cmd *exec.Cmd) (*Child, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

@@ -48,7 +48,8 @@ Keys of -o json: [{machine: {namespace, name}, attachment: {network, containerID
 				for _, addr := range a.Addresses {
 					addrs = append(addrs, addr.String())
 				}
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", a.Machine, a.State, strings.Join(addrs, ","), a.Key.Network, a.Key.IfName, a.Key.ContainerID)
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", a.Machine, a.State, strings.Join(addrs, ","), a.Key.Network,
+					a.Key.IfName, a.Key.ContainerID)
 			}
 			return t.Flush()
 		},
@@ -71,7 +72,9 @@ in the machine's status. Where the machine has several pods on this node, --pod 
 		RunE: func(cmd *cobra.Command, args []string) error {
 			namespace, name, ok := strings.Cut(args[0], "/")
 			if !ok || namespace == "" || name == "" {
-				return ui.UsageError(model.Faultf(model.CodeInvalidConf, "as default/db", "machine %q is no namespace and name", args[0]))
+				return ui.UsageError(
+					model.Faultf(model.CodeInvalidConf, "as default/db", "machine %q is no namespace and name", args[0]),
+				)
 			}
 			return move.SayHere(cmd.Context(), adminapi.InStateDir(stateDir), namespace, name, pod)
 		},

@@ -34,7 +34,8 @@ func movesAgent(t *testing.T) string {
 		done <- adminapi.Routes{
 			"GET /move/machines": func(*http.Request) (any, error) {
 				return []move.Attachment{{
-					Machine: model.VMRef{Namespace: "default", Name: "db"}, Key: model.AttachmentKey{Network: "weft", ContainerID: "7c5a", IfName: "eth0"},
+					Machine:   model.VMRef{Namespace: "default", Name: "db"},
+					Key:       model.AttachmentKey{Network: "weft", ContainerID: "7c5a", IfName: "eth0"},
 					Addresses: []netip.Addr{netip.MustParseAddr("10.77.0.1"), netip.MustParseAddr("fd77::c0")}, State: "awaited",
 				}}, nil
 			},
@@ -97,9 +98,13 @@ func TestVMMoves(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	runMoves(t, ui.Env{Args: []string{"moves", "-o", "json", "--state-dir", dir}, Getenv: func(string) string { return "" }, Stdout: &out, Stderr: io.Discard})
+	runMoves(t, ui.Env{
+		Args: []string{"moves", "-o", "json", "--state-dir", dir}, Getenv: func(string) string { return "" }, Stdout: &out,
+		Stderr: io.Discard,
+	})
 	var all []move.Attachment
-	if err := json.Unmarshal(out.Bytes(), &all); err != nil || len(all) != 1 || all[0].State != "awaited" || all[0].Machine.Name != "db" {
+	if err := json.Unmarshal(out.Bytes(), &all); err != nil || len(all) != 1 || all[0].State != "awaited" ||
+		all[0].Machine.Name != "db" {
 		t.Errorf("%v %s", err, out.String())
 	}
 }

@@ -37,7 +37,10 @@ func answers(in plan.Input, flags []string) (state.Answers, error) {
 		name, rest, _ := strings.Cut(flag, ",")
 		link, ok := names[name]
 		if !ok {
-			return nil, ui.UsageError(model.Faultf(model.CodeInvalidConf, "give the name of a network of the machine", "--nic %s: no network of the machine is %q", flag, name))
+			return nil, ui.UsageError(
+				model.Faultf(model.CodeInvalidConf, "give the name of a network of the machine",
+					"--nic %s: no network of the machine is %q", flag, name),
+			)
 		}
 		for rest != "" {
 			var pair string
@@ -47,7 +50,10 @@ func answers(in plan.Input, flags []string) (state.Answers, error) {
 				continue
 			}
 			if err := describe(links[link], pair); err != nil {
-				return nil, ui.UsageError(model.Faultf(model.CodeInvalidConf, "mtu, mac, address, gateway or tap, for example address=10.244.1.5/24", "--nic %s: %w", name, err))
+				return nil, ui.UsageError(
+					model.Faultf(model.CodeInvalidConf, "mtu, mac, address, gateway or tap, for example address=10.244.1.5/24",
+						"--nic %s: %w", name, err),
+				)
 			}
 		}
 	}
@@ -73,11 +79,17 @@ func answers(in plan.Input, flags []string) (state.Answers, error) {
 // checkDirect refuses flags that no direct binding can have.
 func (v *Input) checkDirect() error {
 	if v.join != "" && !slices.Contains(state.JoinWays(), state.JoinHow(v.join)) {
-		return ui.UsageError(model.Faultf(model.CodeInvalidConf, "leave it out: the best way is found", "--join %s: not one of %v", v.join, state.JoinWays()))
+		return ui.UsageError(
+			model.Faultf(model.CodeInvalidConf, "leave it out: the best way is found", "--join %s: not one of %v", v.join,
+				state.JoinWays()),
+		)
 	}
 	const least, most = 8, 30
 	if v.subnet != 0 && (v.subnet < least || v.subnet > most) {
-		return ui.UsageError(model.Faultf(model.CodeInvalidConf, "leave it out for a single address", "--direct-subnet %d: not between %d and %d", v.subnet, least, most))
+		return ui.UsageError(
+			model.Faultf(model.CodeInvalidConf, "leave it out for a single address", "--direct-subnet %d: not between %d and %d",
+				v.subnet, least, most),
+		)
 	}
 	return nil
 }
@@ -87,19 +99,25 @@ func gatewaysOf(a state.Answer) state.Answer {
 	out := state.Answer{Found: true}
 	const routed = 0xee
 	for _, r := range a.Routes {
-		out.Neighs = append(out.Neighs, state.Neigh{Link: a.Link.Name, IP: r.Gw, MAC: state.MAC{routed, routed, routed, routed, routed, routed}})
+		out.Neighs = append(out.Neighs, state.Neigh{
+			Link: a.Link.Name, IP: r.Gw, MAC: state.MAC{routed, routed, routed, routed, routed, routed},
+		})
 	}
 	return out
 }
 
 // podNIC is an end of a veth pair, as pods have it.
 func podNIC(name string) *state.Answer {
-	return &state.Answer{Found: true, Link: state.Link{Name: name, Kind: state.Veth, MAC: state.SeedMAC(name), MTU: usualMTU, Up: state.On()}}
+	return &state.Answer{
+		Found: true, Link: state.Link{Name: name, Kind: state.Veth, MAC: state.SeedMAC(name), MTU: usualMTU, Up: state.On()},
+	}
 }
 
 // podTap is a tap that a CNI plugin has left in the pod.
 func podTap(name string) *state.Answer {
-	return &state.Answer{Found: true, Link: state.Link{Name: name, Kind: state.Tap, MAC: state.SeedMAC(name), MTU: usualMTU, Up: state.On()}}
+	return &state.Answer{
+		Found: true, Link: state.Link{Name: name, Kind: state.Tap, MAC: state.SeedMAC(name), MTU: usualMTU, Up: state.On()},
+	}
 }
 
 func defaultBy(link string, gw netip.Addr) state.Route {

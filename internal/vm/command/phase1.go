@@ -45,7 +45,9 @@ networks [{state, interface, podLink, fragment, restore, device, guest}], vhost.
 			if err != nil {
 				return err
 			}
-			h, err := host.Open(cmd.Context(), host.Config{Socket: agent, Dir: dir, Log: slog.New(slog.NewTextHandler(env.Stderr, nil))})
+			h, err := host.Open(cmd.Context(), host.Config{
+				Socket: agent, Dir: dir, Log: slog.New(slog.NewTextHandler(env.Stderr, nil)),
+			})
 			if err != nil {
 				return err
 			}
@@ -68,7 +70,10 @@ networks [{state, interface, podLink, fragment, restore, device, guest}], vhost.
 	f := cmd.Flags()
 	f.StringVar(&path, "netns", "", "`PATH` of the pod's network namespace")
 	f.StringVar(&pod.ID, "pod", "", "`ID` of the pod, which no other one ever has (default: the namespace's numbers)")
-	f.StringVar(&pod.Root, "root", "", "`DIR`: the root of the hypervisor's container (/proc/PID/root), where the machine's user gets the node's vhost-net and its macvtaps' devices")
+	f.StringVar(
+		&pod.Root, "root", "",
+		"`DIR`: the root of the hypervisor's container (/proc/PID/root), where the machine's user gets the node's vhost-net and its macvtaps' devices",
+	)
 	agentFlag(f, &agent)
 	f.StringVar(&dir, "state-dir", host.DefaultDir, "`DIR` where it is remembered what was made, where there is no agent")
 	f.BoolVar(&undo, "undo", false, "take everything away")
@@ -78,13 +83,18 @@ networks [{state, interface, podLink, fragment, restore, device, guest}], vhost.
 
 // agentFlag is about who brings machines' networks into pods.
 func agentFlag(f *pflag.FlagSet, to *string) {
-	f.StringVar(to, "agent", wire.DefaultSocket, "`PATH` of the agent's socket; without an agent there, or with \"\", this program does it by itself")
+	f.StringVar(to, "agent", wire.DefaultSocket,
+		"`PATH` of the agent's socket; without an agent there, or with \"\", this program does it by itself")
 }
 
 // phase1Of opens the pod and has it done. For undo the pod may be gone.
-func phase1Of(ctx context.Context, h host.Host, pod host.Pod, path string, in plan.Input, undo bool) (phase1.Record, error) {
+func phase1Of(
+	ctx context.Context, h host.Host, pod host.Pod, path string, in plan.Input, undo bool,
+) (phase1.Record, error) {
 	if path == "" {
-		return phase1.Record{}, ui.UsageError(model.Faultf(model.CodeInvalidConf, "for example /run/netns/pod1", "--netns is missing"))
+		return phase1.Record{}, ui.UsageError(
+			model.Faultf(model.CodeInvalidConf, "for example /run/netns/pod1", "--netns is missing"),
+		)
 	}
 	var err error
 	if pod.NS, err = netns.Open(path); err != nil {

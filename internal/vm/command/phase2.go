@@ -38,7 +38,9 @@ this command ends at once.`,
 			if path == "" {
 				return ui.UsageError(model.Faultf(model.CodeInvalidConf, "for example /run/netns/pod1", "--netns is missing"))
 			}
-			h, err := host.Open(cmd.Context(), host.Config{Socket: agent, Dir: dir, Log: slog.New(slog.NewTextHandler(env.Stderr, nil))})
+			h, err := host.Open(cmd.Context(), host.Config{
+				Socket: agent, Dir: dir, Log: slog.New(slog.NewTextHandler(env.Stderr, nil)),
+			})
 			if err != nil {
 				return err
 			}
@@ -51,8 +53,10 @@ this command ends at once.`,
 	f.StringVar(&path, "netns", "", "`PATH` of the pod's network namespace")
 	f.StringVar(&pod, "pod", "", "`ID` of the pod, as weft vm phase1 was told it")
 	agentFlag(f, &agent)
-	f.StringVar(&dir, "state-dir", host.DefaultDir, "`DIR` where weft vm phase1 remembers what it made, where there is no agent")
-	f.StringVar(&socket, "socket", host.GuestSocket, "`PATH` of the unix socket for weft-guest; @NAME is one of the pod's network namespace")
+	f.StringVar(&dir, "state-dir", host.DefaultDir,
+		"`DIR` where weft vm phase1 remembers what it made, where there is no agent")
+	f.StringVar(&socket, "socket", host.GuestSocket,
+		"`PATH` of the unix socket for weft-guest; @NAME is one of the pod's network namespace")
 	return cmd
 }
 
@@ -71,7 +75,8 @@ func attend(ctx context.Context, env ui.Env, h host.Host, key, path, id, socket 
 	var devices []model.VMDevice
 	for _, n := range record.Networks {
 		if n.State != phase1.Finished {
-			return model.Faultf(model.CodeInvalidEnv, "weft vm phase1 goes on with it", "machine %s: network %s is %s", record.Machine, n.Interface.Name, n.State)
+			return model.Faultf(model.CodeInvalidEnv, "weft vm phase1 goes on with it", "machine %s: network %s is %s",
+				record.Machine, n.Interface.Name, n.State)
 		}
 		devices = append(devices, n.Device)
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package command has the verbs of weft vm that are about one machine's network: what it would be, made in the pod, given to the
-// hypervisor, and where a machine that migrates is.
+// Package command has the verbs of weft vm that are about one machine's network: what it would be, made in the pod,
+// given to the hypervisor, and where a machine that migrates is.
 package command
 
 import (
@@ -113,9 +113,13 @@ type Input struct {
 func (v *Input) flags(cmd *cobra.Command) {
 	v.MachineFlags(cmd)
 	f := cmd.Flags()
-	f.StringArrayVar(&v.nics, "nic", nil, "`NETWORK[,KEY=VALUE…]`: the pod's link of a network; mtu, mac, address and gateway, the last two once for each family; tap, where a plugin has left one")
+	f.StringArrayVar(
+		&v.nics, "nic", nil,
+		"`NETWORK[,KEY=VALUE…]`: the pod's link of a network; mtu, mac, address and gateway, the last two once for each family; tap, where a plugin has left one",
+	)
 	f.BoolVar(&v.ordinal, "ordinal-names", false, "the pod's further links are net1, net2 …")
-	f.StringVar(&v.standIn, "stand-in", string(state.Dummy), "dummy or bridge: what keeps the name of a pod's link that the guest speaks through")
+	f.StringVar(&v.standIn, "stand-in", string(state.Dummy),
+		"dummy or bridge: what keeps the name of a pod's link that the guest speaks through")
 }
 
 // NewInput is what is said of a machine before any flag.
@@ -130,13 +134,19 @@ func (v *Input) Options() manifest.Options {
 func (v *Input) MachineFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&v.name, "name", "", "which `MACHINE` of the file is meant")
-	f.StringVar(&v.usual, "default-binding", string(model.VMBridge), "bridge or masquerade: the cluster's defaultNetworkInterface")
-	f.StringToStringVar(&v.Bindings, "binding", nil, "`PLUGIN=TYPE` of the cluster's binding plugins: tap, managedTap or direct")
+	f.StringVar(&v.usual, "default-binding", string(model.VMBridge),
+		"bridge or masquerade: the cluster's defaultNetworkInterface")
+	f.StringToStringVar(&v.Bindings, "binding", nil,
+		"`PLUGIN=TYPE` of the cluster's binding plugins: tap, managedTap or direct")
 	f.StringToStringVar(&v.devices, "device", nil, "`NETWORK=ADDRESS`: the PCI address of the device of an sriov network")
 	f.BoolVar(&v.soft, "software-checksums", false, "the kernel computes checksums, as with KubeVirt until 1.7")
 	f.BoolVar(&v.trust, "trust-guest", false, "no guard in the pod: the guest sends what its network lets through")
-	f.StringVar(&v.join, "join", "", "`HOW` the tap of a guest that is bound directly is joined: redirect-peer, nft-fwd, redirect or mirred; the best that the kernel can")
-	f.IntVar(&v.subnet, "direct-subnet", 0, "`LENGTH` of a subnet that a guest with a single address is told, bound directly")
+	f.StringVar(
+		&v.join, "join", "",
+		"`HOW` the tap of a guest that is bound directly is joined: redirect-peer, nft-fwd, redirect or mirred; the best that the kernel can",
+	)
+	f.IntVar(&v.subnet, "direct-subnet", 0,
+		"`LENGTH` of a subnet that a guest with a single address is told, bound directly")
 	f.StringSliceVar(&v.dns.Nameservers, "nameserver", nil, "`ADDRESS` in the pod's resolv.conf")
 	f.StringSliceVar(&v.dns.Search, "search", nil, "`DOMAIN` in the pod's resolv.conf")
 }
@@ -154,7 +164,10 @@ func (v *Input) Machine(file string) (plan.Input, error) {
 		return plan.Input{}, err
 	}
 	machine, err := manifest.Read(data, v.Options())
-	return plan.Input{VM: machine, Join: state.JoinHow(v.join), Subnet: v.subnet, SoftChecksums: v.soft, TrustGuest: v.trust, Devices: v.devices, DNS: v.dns}, err
+	return plan.Input{
+		VM: machine, Join: state.JoinHow(v.join), Subnet: v.subnet, SoftChecksums: v.soft, TrustGuest: v.trust,
+		Devices: v.devices, DNS: v.dns,
+	}, err
 }
 
 func (v *Input) plan(file string) (plan.Plan, error) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package disk finds the files behind the disks of a machine's manifest, and makes those that belong to the machine alone: empty
-// ones, and what cloud-init reads.
+// Package disk finds the files behind the disks of a machine's manifest, and makes those that belong to the machine
+// alone: empty ones, and what cloud-init reads.
 package disk
 
 import (
@@ -31,19 +31,25 @@ type Config struct {
 
 // Bootable tells whether one of the disks may have a system on it.
 func (c Config) Bootable(all []manifest.Disk) bool {
-	return slices.ContainsFunc(all, func(d manifest.Disk) bool { return c.Files[d.Name] != "" || d.Kind == manifest.HostDisk })
+	return slices.ContainsFunc(all, func(d manifest.Disk) bool {
+		return c.Files[d.Name] != "" || d.Kind == manifest.HostDisk
+	})
 }
 
 // Open gives the disks as a hypervisor gets them. A disk whose volume is not on this node is left out.
 func (c Config) Open(ctx context.Context, all []manifest.Disk) (disks []qemu.Disk, err error) {
 	for name := range c.Files {
 		if !slices.ContainsFunc(all, func(d manifest.Disk) bool { return d.Name == name }) {
-			return nil, model.Faultf(model.CodeInvalidConf, "name one of the manifest's disks", "--disk %s: the machine has no disk of that name", name)
+			return nil, model.Faultf(model.CodeInvalidConf, "name one of the manifest's disks",
+				"--disk %s: the machine has no disk of that name", name)
 		}
 	}
 	ordered := slices.ContainsFunc(all, func(d manifest.Disk) bool { return d.BootOrder > 0 })
 	for i, d := range all {
-		out := qemu.Disk{Name: d.Name, Format: "raw", Bus: d.Bus, CDROM: d.CDROM, ReadOnly: d.ReadOnly, BootOrder: d.BootOrder, Serial: d.Serial}
+		out := qemu.Disk{
+			Name: d.Name, Format: "raw", Bus: d.Bus, CDROM: d.CDROM, ReadOnly: d.ReadOnly, BootOrder: d.BootOrder,
+			Serial: d.Serial,
+		}
 		if !ordered {
 			out.BootOrder = uint(i) + 1
 		}
@@ -87,10 +93,16 @@ func (c Config) find(ctx context.Context, d manifest.Disk, out *qemu.Disk) (foun
 		}
 		return true, err
 	case d.Kind == manifest.CloudInit:
-		c.Note(fmt.Sprintf("disk %s is left out: its data are in a Secret of the cluster; write them into the manifest as userData", d.Name))
+		c.Note(
+			fmt.Sprintf("disk %s is left out: its data are in a Secret of the cluster; write them into the manifest as userData",
+				d.Name),
+		)
 		return false, nil
 	}
-	c.Note(fmt.Sprintf("disk %s (%s) is left out: it is not on this node; give its file with --disk %s=FILE", d.Name, d.Kind, d.Name))
+	c.Note(
+		fmt.Sprintf("disk %s (%s) is left out: it is not on this node; give its file with --disk %s=FILE", d.Name,
+			d.Kind, d.Name),
+	)
 	return false, nil
 }
 

@@ -30,7 +30,9 @@ func TestOpen(t *testing.T) {
 	raw, image := write(t, filepath.Join(node, "raw"), "raw"), write(t, filepath.Join(node, "image"), "QFI\xfb...")
 	made := filepath.Join(node, "made")
 	var notes []string
-	c := Config{Dir: dir, Files: map[string]string{"root": image, "claim": image}, Note: func(s string) { notes = append(notes, s) }}
+	c := Config{
+		Dir: dir, Files: map[string]string{"root": image, "claim": image}, Note: func(s string) { notes = append(notes, s) },
+	}
 	all := []manifest.Disk{
 		{Name: "root", Kind: manifest.ContainerDisk, Bus: "virtio", Serial: "s"},
 		{Name: "claim", Kind: "persistentVolumeClaim", Bus: "sata"}, // which the guest may have written
@@ -89,7 +91,9 @@ func TestBadDisks(t *testing.T) {
 	for want, d := range map[string]manifest.Disk{
 		"disks[0]: stat /nowhere: no such file or directory":   {At: "disks[0]", Kind: manifest.HostDisk, File: "/nowhere"},
 		"disks[1]: " + dir + " is neither a file nor a device": {At: "disks[1]", Kind: manifest.HostDisk, File: dir},
-		"disks[2]: open /nowhere/x: no such file or directory": {At: "disks[2]", Kind: manifest.HostDisk, File: "/nowhere/x", Create: true, Size: 1},
+		"disks[2]: open /nowhere/x: no such file or directory": {
+			At: "disks[2]", Kind: manifest.HostDisk, File: "/nowhere/x", Create: true, Size: 1,
+		},
 	} {
 		if _, err := (Config{Dir: dir}).Open(t.Context(), []manifest.Disk{d}); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
@@ -107,9 +111,10 @@ func TestSeed(t *testing.T) {
 		nettest.Without(t, "no xorriso")
 	}
 	dir := t.TempDir()
-	d := manifest.Disk{Name: "seed", Kind: manifest.CloudInit, Bus: "sata", Seed: &manifest.Seed{Label: "cidata", Files: map[string]string{
-		"user-data": "#cloud-config\n", "openstack/latest/meta_data.json": "{}",
-	}}}
+	d := manifest.Disk{Name: "seed", Kind: manifest.CloudInit, Bus: "sata",
+		Seed: &manifest.Seed{Label: "cidata", Files: map[string]string{
+			"user-data": "#cloud-config\n", "openstack/latest/meta_data.json": "{}",
+		}}}
 	got, err := Config{Dir: dir}.Open(t.Context(), []manifest.Disk{d})
 	if err != nil || len(got) != 1 || !got[0].ReadOnly {
 		t.Fatalf("%+v %v", got, err)

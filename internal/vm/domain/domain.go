@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package domain says in libvirt's words what a hypervisor gets of a machine's network: an element for each interface, as
-// it stands below devices in a domain. It makes them of plan/vm's result alone, and has no more of libvirt's schema than they
-// need; the tests read them back by all of it.
+// Package domain says in libvirt's words what a hypervisor gets of a machine's network: an element for each interface,
+// as it stands below devices in a domain. It makes them of plan/vm's result alone, and has no more of libvirt's schema
+// than they need; the tests read them back by all of it.
 package domain
 
 import (
@@ -120,8 +120,9 @@ func XML(given []model.VMDevice) (string, error) {
 // ethernet is a link of the pod that libvirt opens and neither makes nor takes away.
 func ethernet(d model.VMDevice, address *pciPlace) ethernetElement {
 	i := ethernetElement{
-		Type: "ethernet", MAC: addressed{d.MAC}, Target: target{d.Target, "no"}, Model: typed{d.Model}, MTU: size{d.MTU}, Alias: named{"ua-" + d.Name},
-		Boot: boot(d), ACPI: acpi(d), Address: address,
+		Type: "ethernet", MAC: addressed{d.MAC}, Target: target{d.Target, "no"}, Model: typed{d.Model}, MTU: size{d.MTU},
+		Alias: named{"ua-" + d.Name},
+		Boot:  boot(d), ACPI: acpi(d), Address: address,
 	}
 	if d.Queues > 0 {
 		i.Driver = &queues{d.Queues}
@@ -166,7 +167,8 @@ func pci(s, typ string) (*pciPlace, error) {
 		}
 	}
 	return &pciPlace{
-		Type: typ, Domain: fmt.Sprintf("0x%04x", numbers[0]), Bus: fmt.Sprintf("0x%02x", numbers[1]), Slot: fmt.Sprintf("0x%02x", numbers[2]),
+		Type: typ, Domain: fmt.Sprintf("0x%04x", numbers[0]), Bus: fmt.Sprintf("0x%02x", numbers[1]),
+		Slot:     fmt.Sprintf("0x%02x", numbers[2]),
 		Function: fmt.Sprintf("0x%x", numbers[3]),
 	}, nil
 }

@@ -22,13 +22,16 @@ func TestGolden(t *testing.T) {
 		"tap":  {{Name: "default", Target: "tap0", MAC: "02:00:00:00:00:01", MTU: 1450, Model: "virtio-non-transitional"}},
 		"everything": {
 			{
-				Name: "default", Target: "tap0", MAC: "02:00:00:00:00:01", MTU: 9000, Model: "virtio-non-transitional", Queues: 4, BootOrder: 2,
+				Name: "default", Target: "tap0", MAC: "02:00:00:00:00:01", MTU: 9000, Model: "virtio-non-transitional", Queues: 4,
+				BootOrder:  2,
 				PCIAddress: "0000:81:01.1", ACPIIndex: 7, Down: true,
 			},
 			{Name: "blue", Target: "tap16477688c0e", MAC: "02:00:00:00:00:02", MTU: 1500, Model: "e1000"},
 		},
-		"macvtap": {{Name: "own", Target: "pod5b3975651c3", MAC: "02:00:00:00:00:03", MTU: 1500, Model: "virtio-non-transitional"}},
-		"sriov":   {{Name: "fast", HostPCI: "0000:03:02.1", BootOrder: 1, PCIAddress: "0000:06:00.0"}},
+		"macvtap": {
+			{Name: "own", Target: "pod5b3975651c3", MAC: "02:00:00:00:00:03", MTU: 1500, Model: "virtio-non-transitional"},
+		},
+		"sriov": {{Name: "fast", HostPCI: "0000:03:02.1", BootOrder: 1, PCIAddress: "0000:06:00.0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := XML(devices)
@@ -61,7 +64,9 @@ func TestGolden(t *testing.T) {
 }
 
 func TestBadAddress(t *testing.T) {
-	for _, d := range []model.VMDevice{{Name: "a", PCIAddress: "81:01.0"}, {Name: "a", HostPCI: "0000:zz:00.0"}, {Name: "a", HostPCI: "fffff:00:00.0"}} {
+	for _, d := range []model.VMDevice{
+		{Name: "a", PCIAddress: "81:01.0"}, {Name: "a", HostPCI: "0000:zz:00.0"}, {Name: "a", HostPCI: "fffff:00:00.0"},
+	} {
 		if text, err := XML([]model.VMDevice{d}); err == nil {
 			t.Errorf("%+v: %s", d, text)
 		}

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gap listens to a virtual machine that migrates, from where somebody else stands: numbered packets and lines that it sends,
-// each noted when it arrives, and how long nothing did. A line that is missing or another one than it should be is an error, and so
-// is a connection that ends.
+// Package gap listens to a virtual machine that migrates, from where somebody else stands: numbered packets and lines
+// that it sends, each noted when it arrives, and how long nothing did. A line that is missing or another one than it
+// should be is an error, and so is a connection that ends.
 package gap
 
 import "time"
 
 // Gap is one migration.
 type Gap struct {
-	// First is from the machine's going on to its first packet, Blackout from the last one before to that. Answers is the longest
-	// time between two answers on one connection, Stream that between two lines on another, on which only the machine speaks.
+	// First is from the machine's going on to its first packet, Blackout from the last one before to that. Answers is the
+	// longest time between two answers on one connection, Stream that between two lines on another, on which only the
+	// machine speaks.
 	First, Blackout, Answers, Stream time.Duration
 	// Lost are packets that the machine has sent and that did not come.
 	Lost int

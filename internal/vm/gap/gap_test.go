@@ -23,7 +23,8 @@ func TestAround(t *testing.T) {
 	}
 }
 
-// TestLines: a line that is missing is an error, and so is the end of a connection; what was never begun is not waited for.
+// TestLines: a line that is missing is an error, and so is the end of a connection; what was never begun is not waited
+// for.
 func TestLines(t *testing.T) {
 	for said, want := range map[string]string{"0\n2\n": `line 1 came as "2"`, "0\n1\n": "a connection ended: "} {
 		p := &Peer{Now: time.Now}

@@ -23,8 +23,8 @@ type Peer struct {
 	Now func() time.Time
 
 	mu sync.Mutex
-	// packets are those of the machine's flow, lines what it answered on one connection, words what it said by itself on another;
-	// failed is how one of them ended.
+	// packets are those of the machine's flow, lines what it answered on one connection, words what it said by itself on
+	// another; failed is how one of them ended.
 	packets, lines, words arrivals
 	failed                error
 }

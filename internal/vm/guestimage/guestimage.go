@@ -3,8 +3,8 @@
 // Package guestimage makes what a virtual machine can boot where nobody brings an image: a distribution's kernel, and a
 // first program of busybox that asks for its addresses, says on its serial console what it was told, and obeys there.
 //
-// Both are made by this machine's own tools and kept in a cache; no package is installed. What is kept is named by what it
-// was made of, so that it is made again when that has changed.
+// Both are made by this machine's own tools and kept in a cache; no package is installed. What is kept is named by what
+// it was made of, so that it is made again when that has changed.
 //
 // # What the guest says
 //
@@ -52,8 +52,8 @@ type Config struct {
 	Say func(format string, args ...any)
 }
 
-// Usual is how an image is made where nothing else is said: in the user's cache, with the busybox of the path, and with the
-// guest-tools that stand beside weft's programs, if they do.
+// Usual is how an image is made where nothing else is said: in the user's cache, with the busybox of the path, and with
+// the guest-tools that stand beside weft's programs, if they do.
 func Usual(programs string) (Config, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -88,7 +88,8 @@ const wayOut = "name a kernel and an initrd by --kernel and --initrd"
 // Make gives the image, out of the cache where it is there.
 func (c Config) Make(ctx context.Context) (Image, error) {
 	if runtime.GOARCH != "amd64" {
-		return Image{}, model.Faultf(model.CodeUnsupportedField, wayOut, "guest image: it can be made on amd64 only, this is %s", runtime.GOARCH)
+		return Image{}, model.Faultf(model.CodeUnsupportedField, wayOut,
+			"guest image: it can be made on amd64 only, this is %s", runtime.GOARCH)
 	}
 	if c.Say == nil {
 		c.Say = func(string, ...any) {}
@@ -106,7 +107,9 @@ func (c Config) Make(ctx context.Context) (Image, error) {
 		return Image{}, fmt.Errorf("guest image: %w", err)
 	}
 	sum := sha256.Sum256(b.Bytes())
-	image := Image{Kernel: filepath.Join(dir, kernelName), Initrd: filepath.Join(dir, "initrd-"+hex.EncodeToString(sum[:6]))}
+	image := Image{
+		Kernel: filepath.Join(dir, kernelName), Initrd: filepath.Join(dir, "initrd-"+hex.EncodeToString(sum[:6])),
+	}
 	// It is marked as used: others may take away what nobody has used for long.
 	if now := time.Now(); os.Chtimes(image.Initrd, now, now) == nil {
 		return image, nil
@@ -120,8 +123,8 @@ func (c Config) Make(ctx context.Context) (Image, error) {
 // unused is after how long an image is taken away that nobody asked for.
 const unused = 24 * time.Hour
 
-// sweep takes away what earlier versions of the programs were in. Other versions may be in use at the same time, by another checkout
-// for instance.
+// sweep takes away what earlier versions of the programs were in. Other versions may be in use at the same time, by
+// another checkout for instance.
 func (c Config) sweep(dir string) error {
 	old, err := filepath.Glob(filepath.Join(dir, "initrd-*"))
 	for _, path := range old {
@@ -163,7 +166,8 @@ func (c Config) tree(kernel string) (archive, error) {
 	a := archive{
 		dir("bin"), dir("dev"), dir("etc"), dir("etc/acpi"), dir("modules"), dir("proc"), dir("run"), dir("sys"), dir("tmp"),
 		device("dev/console", 5, 1),
-		program("init", initScript), program("card", cardScript), program("lease", leaseScript), program("bin/busybox", busybox),
+		program("init", initScript), program("card", cardScript), program("lease", leaseScript),
+		program("bin/busybox", busybox),
 	}
 	var order bytes.Buffer
 	for _, m := range mods {
@@ -179,7 +183,8 @@ func (c Config) tree(kernel string) (archive, error) {
 		err = static(tools)
 	}
 	if err != nil {
-		return nil, model.Faultf(model.CodeInvalidEnv, "build it with CGO_ENABLED=0, as make build does", "guest-tools %q: %w", c.Tools, err)
+		return nil, model.Faultf(model.CodeInvalidEnv, "build it with CGO_ENABLED=0, as make build does",
+			"guest-tools %q: %w", c.Tools, err)
 	}
 	return append(a, program("bin/guest-tools", tools)), nil
 }

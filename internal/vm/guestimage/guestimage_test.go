@@ -17,7 +17,9 @@ import (
 
 // TestArchive: the kernel's form is what cpio reads, and the same tree is the same bytes.
 func TestArchive(t *testing.T) {
-	a := archive{dir("bin"), program("bin/x", []byte("hello")), entry{name: "odd", mode: modeFile | 0o644, data: []byte("12345")}}
+	a := archive{
+		dir("bin"), program("bin/x", []byte("hello")), entry{name: "odd", mode: modeFile | 0o644, data: []byte("12345")},
+	}
 	var one, two bytes.Buffer
 	if err := a.write(&one); err != nil {
 		t.Fatal(err)
@@ -48,8 +50,10 @@ func TestArchive(t *testing.T) {
 // TestOrder: what a driver needs is loaded before it, and what is needed by none is left out.
 func TestOrder(t *testing.T) {
 	all := map[string]module{
-		"virtio_net": {name: "virtio_net.ko", depends: []string{"net_failover", "built_in"}}, "net_failover": {name: "net_failover.ko", depends: []string{"failover"}},
-		"failover": {name: "failover.ko"}, "other": {name: "other.ko"}, "virtio_pci": {name: "virtio_pci.ko", depends: []string{"virtio_pci"}},
+		"virtio_net":   {name: "virtio_net.ko", depends: []string{"net_failover", "built_in"}},
+		"net_failover": {name: "net_failover.ko", depends: []string{"failover"}},
+		"failover":     {name: "failover.ko"}, "other": {name: "other.ko"},
+		"virtio_pci": {name: "virtio_pci.ko", depends: []string{"virtio_pci"}},
 	}
 	var got []string
 	for _, m := range inOrder(all) {
@@ -66,7 +70,8 @@ func TestNoBusybox(t *testing.T) {
 	if err == nil || !strings.HasPrefix(err.Error(), `busybox "/nowhere/busybox": `) {
 		t.Errorf("%v", err)
 	}
-	if _, err = (Config{Busybox: "/etc/passwd"}).tree(t.TempDir()); err == nil || !strings.Contains(err.Error(), "bad magic number") {
+	if _, err = (Config{Busybox: "/etc/passwd"}).tree(t.TempDir()); err == nil ||
+		!strings.Contains(err.Error(), "bad magic number") {
 		t.Errorf("%v", err)
 	}
 }

@@ -68,7 +68,8 @@ func newest(ctx context.Context) (pkg, version string, err error) {
 		out, e := output(ctx, "", "apt-cache", "depends", meta)
 		err = errors.Join(err, e)
 		for line := range strings.Lines(out) {
-			if name, ok := strings.CutPrefix(strings.TrimSpace(line), "Depends: "); ok && strings.HasPrefix(name, "linux-image-") && pkg == "" {
+			if name, ok := strings.CutPrefix(strings.TrimSpace(line), "Depends: "); ok &&
+				strings.HasPrefix(name, "linux-image-") && pkg == "" {
 				pkg = name
 			}
 		}
@@ -195,7 +196,8 @@ func pick(ctx context.Context, r *tar.Reader, into string) error {
 // near tells whether a file may be a module that is wanted: looking into all of them takes minutes.
 func near(name string) bool {
 	for _, dir := range []string{
-		"/kernel/drivers/virtio/", "/kernel/drivers/net/virtio_net.", "/kernel/net/core/", "/kernel/drivers/net/net_failover.",
+		"/kernel/drivers/virtio/", "/kernel/drivers/net/virtio_net.", "/kernel/net/core/",
+		"/kernel/drivers/net/net_failover.",
 		"/kernel/drivers/net/ethernet/intel/e1000", "/kernel/drivers/net/ethernet/realtek/8139", "/kernel/drivers/net/mii.",
 		"/kernel/drivers/acpi/button.", "/kernel/drivers/input/evdev.",
 	} {

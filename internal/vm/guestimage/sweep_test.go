@@ -14,7 +14,9 @@ import (
 // TestSweep: images go that nobody has used for a day, and no others.
 func TestSweep(t *testing.T) {
 	dir := t.TempDir()
-	for name, age := range map[string]time.Duration{"initrd-old": 2 * unused, "initrd-used": unused / 2, "vmlinuz": 2 * unused} {
+	for name, age := range map[string]time.Duration{
+		"initrd-old": 2 * unused, "initrd-used": unused / 2, "vmlinuz": 2 * unused,
+	} {
 		path, at := filepath.Join(dir, name), time.Now().Add(-age)
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
 			t.Fatal(err)

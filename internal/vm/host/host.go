@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package host brings machines' networks into pods and takes them out again, whoever does it: the node's agent, asked over
-// its socket, or this process where there is none.
+// Package host brings machines' networks into pods and takes them out again, whoever does it: the node's agent, asked
+// over its socket, or this process where there is none.
 //
 //	Start   phase 1: links, addresses, settings and rules in the pod
 //	Serve   the node's side of phase 2: words and open sockets for weft-guest, over one socket in the pod
@@ -36,8 +36,8 @@ type Pod struct {
 	NS *netns.NS
 	// ID is a name that no other pod ever has; without one, the namespace tells.
 	ID string
-	// Root is the root directory of the hypervisor's container (/proc/PID/root), or "": there the machine's user is given the
-	// devices of the node that it needs.
+	// Root is the root directory of the hypervisor's container (/proc/PID/root), or "": there the machine's user is given
+	// the devices of the node that it needs.
 	Root string
 }
 
@@ -51,8 +51,8 @@ func (p Pod) Name() (string, error) {
 
 // Host is who brings machines' networks into pods.
 type Host interface {
-	// Start brings what the input's machine needs into its pod. Called again it changes nothing, makes what is new and takes
-	// away what is absent by now; it takes up a call that was killed. A call that fails takes back what it began.
+	// Start brings what the input's machine needs into its pod. Called again it changes nothing, makes what is new and
+	// takes away what is absent by now; it takes up a call that was killed. A call that fails takes back what it began.
 	Start(ctx context.Context, pod Pod, in plan.Input) (phase1.Record, error)
 	// Stop takes a machine out of a pod, which then has the network that it had. Nothing to take out is no error.
 	Stop(ctx context.Context, pod Pod, key string) error
@@ -77,8 +77,8 @@ type Config struct {
 
 const pingTime = wire.PingMillis * time.Millisecond
 
-// Open finds the agent, or does without one. Where there is a socket of which nobody answers, the agent was killed and will be
-// back: whatever were done meanwhile it would not know of.
+// Open finds the agent, or does without one. Where there is a socket of which nobody answers, the agent was killed and
+// will be back: whatever were done meanwhile it would not know of.
 func Open(ctx context.Context, c Config) (Host, error) {
 	if c.Socket != "" {
 		ctx, cancel := context.WithTimeout(ctx, pingTime)
@@ -94,7 +94,8 @@ func Open(ctx context.Context, c Config) (Host, error) {
 			return remote{socket: c.Socket}, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			return nil, model.Faultf(model.CodeTryAgain, "start it, or name no socket of an agent where there shall be none", "agent at %s: %w", c.Socket, err)
+			return nil, model.Faultf(model.CodeTryAgain, "start it, or name no socket of an agent where there shall be none",
+				"agent at %s: %w", c.Socket, err)
 		}
 	}
 	id, err := boot.ID()
@@ -123,5 +124,6 @@ func In(ctx context.Context, h Host, pod Pod, key string) (phase1.Record, error)
 			other = "; it is in pod " + r.In
 		}
 	}
-	return phase1.Record{}, model.Faultf(model.CodeInvalidEnv, "weft vm phase1 brings it there", "nothing is known of machine %s in pod %s%s", key, name, other)
+	return phase1.Record{}, model.Faultf(model.CodeInvalidEnv, "weft vm phase1 brings it there",
+		"nothing is known of machine %s in pod %s%s", key, name, other)
 }

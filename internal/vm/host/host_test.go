@@ -34,22 +34,29 @@ func pod(t *testing.T) *netns.NS {
 }
 
 func machine() plan.Input {
-	return plan.Input{VM: model.VM{Namespace: "shop", Name: "vm1", Path: "spec", Owner: 107, Interfaces: []model.VMInterface{{
-		Name: "default", Binding: model.VMMasquerade, Model: "virtio",
-		Network: model.VMNetwork{Name: "default", Primary: true, Pod: true, CIDR4: netip.MustParsePrefix("10.0.2.0/24"), CIDR6: netip.MustParsePrefix("fd10:0:2::/120")},
-	}}}}
+	return plan.Input{
+		VM: model.VM{Namespace: "shop", Name: "vm1", Path: "spec", Owner: 107, Interfaces: []model.VMInterface{{
+			Name: "default", Binding: model.VMMasquerade, Model: "virtio",
+			Network: model.VMNetwork{
+				Name: "default", Primary: true, Pod: true, CIDR4: netip.MustParsePrefix("10.0.2.0/24"),
+				CIDR6: netip.MustParsePrefix("fd10:0:2::/120"),
+			},
+		}}}}
 }
 
 // TestAlone: without an agent this process does all of it.
 func TestAlone(t *testing.T) {
 	ns, dir := pod(t), filepath.Join(t.TempDir(), "vm")
-	h, err := Open(t.Context(), Config{Socket: filepath.Join(dir, "none.sock"), Dir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	h, err := Open(t.Context(), Config{
+		Socket: filepath.Join(dir, "none.sock"), Dir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = h.Close() }()
 	p := Pod{NS: ns}
-	if err := h.Serve(t.Context(), p, "shop/vm1"); err == nil || !strings.Contains(err.Error(), "nothing is known of machine shop/vm1 in pod") {
+	if err := h.Serve(t.Context(), p, "shop/vm1"); err == nil ||
+		!strings.Contains(err.Error(), "nothing is known of machine shop/vm1 in pod") {
 		t.Errorf("%v", err)
 	}
 	record, err := h.Start(t.Context(), p, machine())
@@ -59,7 +66,8 @@ func TestAlone(t *testing.T) {
 	if known, err := In(t.Context(), h, p, "shop/vm1"); err != nil || known.In != record.In {
 		t.Errorf("%+v %v", known, err)
 	}
-	if _, err := In(t.Context(), h, Pod{ID: "other"}, "shop/vm1"); err == nil || !strings.Contains(err.Error(), "it is in pod "+record.In) {
+	if _, err := In(t.Context(), h, Pod{ID: "other"}, "shop/vm1"); err == nil ||
+		!strings.Contains(err.Error(), "it is in pod "+record.In) {
 		t.Errorf("%v", err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -76,7 +84,8 @@ func TestAlone(t *testing.T) {
 	if err := h.Stop(t.Context(), Pod{}, "shop/vm1"); err != nil {
 		t.Fatal(err)
 	}
-	if links := nettest.Run(t, ns, "ip", "-br", "link"); strings.Contains(links, "tap0") || strings.Contains(links, "k6t") {
+	if links := nettest.Run(t, ns, "ip", "-br", "link"); strings.Contains(links, "tap0") ||
+		strings.Contains(links, "k6t") {
 		t.Errorf("left: %s", links)
 	}
 	if err := h.Stop(t.Context(), p, "shop/vm1"); err != nil { // nothing to take out

@@ -130,7 +130,8 @@ func (l *Local) Serve(ctx context.Context, pod Pod, key string) error {
 		return err
 	}
 	if !found {
-		return model.Faultf(model.CodeInvalidEnv, "phase 1 comes first", "nothing is known of machine %s in pod %s", key, name)
+		return model.Faultf(model.CodeInvalidEnv, "phase 1 comes first",
+			"nothing is known of machine %s in pod %s", key, name)
 	}
 	ended, err := l.Attend(record, pod.NS, GuestSocket)
 	if err != nil {
@@ -145,8 +146,8 @@ func (l *Local) Serve(ctx context.Context, pod Pod, key string) error {
 	}
 }
 
-// Attend begins to give the wires of a machine to weft-guest, at an address in the pod or a path of this process's, and goes on
-// until Silence. The channel tells how that ended. The namespace is opened anew.
+// Attend begins to give the wires of a machine to weft-guest, at an address in the pod or a path of this process's, and
+// goes on until Silence. The channel tells how that ended. The namespace is opened anew.
 func (l *Local) Attend(record phase1.Record, ns *netns.NS, address string) (<-chan error, error) {
 	at := place{record.Machine, record.In}
 	own, err := ns.Again()
@@ -165,7 +166,8 @@ func (l *Local) Attend(record phase1.Record, ns *netns.NS, address string) (<-ch
 	if l.givers[at] != nil {
 		l.mu.Unlock()
 		cancel()
-		return nil, errors.Join(fmt.Errorf("machine %s in pod %s is served already", at.machine, at.pod), g.Close(), own.Close())
+		return nil, errors.Join(fmt.Errorf("machine %s in pod %s is served already", at.machine, at.pod),
+			g.Close(), own.Close())
 	}
 	l.givers[at] = s
 	l.mu.Unlock()

@@ -59,7 +59,8 @@ func (r remote) Find(ctx context.Context, key string) (found phase1.Record, ok b
 			continue
 		}
 		if ok {
-			return phase1.Record{}, false, model.Faultf(model.CodeInvalidEnv, "", "machine %s is in the pods %s and %s", key, found.In, one.In)
+			return phase1.Record{}, false, model.Faultf(model.CodeInvalidEnv, "", "machine %s is in the pods %s and %s", key,
+				found.In, one.In)
 		}
 		found, ok = one, true
 	}
@@ -86,7 +87,8 @@ func (r remote) call(ctx context.Context, route string, pod Pod, ask Ask, out an
 	}.Do(ctx, out)
 	var refused *model.Fault
 	if err != nil && (errors.Is(err, adminapi.ErrNoServer) || !errors.As(err, &refused)) {
-		return model.Faultf(model.CodeTryAgain, "try again: what it had begun it takes up, or back", "agent at %s: %w", r.socket, err)
+		return model.Faultf(model.CodeTryAgain, "try again: what it had begun it takes up, or back", "agent at %s: %w",
+			r.socket, err)
 	}
 	return err
 }

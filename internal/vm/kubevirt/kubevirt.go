@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubevirt has the part of KubeVirt's API (kubevirt.io/v1) that weft reads, by KubeVirt's own names: the whole API brings
-// 9 MB into each program that decodes one manifest, and the agent has to be small. A test compares it with the whole.
+// Package kubevirt has the part of KubeVirt's API (kubevirt.io/v1) that weft reads, by KubeVirt's own names: the whole
+// API brings 9 MB into each program that decodes one manifest, and the agent has to be small. A test compares it with
+// the whole.
 package kubevirt
 
 import (

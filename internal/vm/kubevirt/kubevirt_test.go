@@ -11,8 +11,8 @@ import (
 	whole "kubevirt.io/api/core/v1"
 )
 
-// same compares a type with KubeVirt's: each field is there, under the same key, and of a type that is the same to JSON. It
-// counts the fields.
+// same compares a type with KubeVirt's: each field is there, under the same key, and of a type that is the same to
+// JSON. It counts the fields.
 func same(t *testing.T, path string, mine, theirs reflect.Type) int {
 	t.Helper()
 	if mine == theirs {
@@ -52,11 +52,15 @@ func TestSameAsKubeVirt(t *testing.T) {
 		}
 	}
 	for _, c := range [][2]string{
-		{DeprecatedNonRootVMIAnnotation, whole.DeprecatedNonRootVMIAnnotation}, {MigrationTransportUnixAnnotation, whole.MigrationTransportUnixAnnotation},
-		{VirtIO, whole.VirtIO}, {InterfaceStateLinkUp, string(whole.InterfaceStateLinkUp)}, {InterfaceStateLinkDown, string(whole.InterfaceStateLinkDown)},
+		{DeprecatedNonRootVMIAnnotation, whole.DeprecatedNonRootVMIAnnotation},
+		{MigrationTransportUnixAnnotation, whole.MigrationTransportUnixAnnotation},
+		{VirtIO, whole.VirtIO}, {InterfaceStateLinkUp, string(whole.InterfaceStateLinkUp)},
+		{InterfaceStateLinkDown, string(whole.InterfaceStateLinkDown)},
 		{InterfaceStateAbsent, string(whole.InterfaceStateAbsent)}, {string(DiskBusSATA), string(whole.DiskBusSATA)},
-		{HostDiskExistsOrCreate, string(whole.HostDiskExistsOrCreate)}, {MigrationTransportUnix, string(whole.MigrationTransportUnix)},
-		{DefaultPodNetwork().Name, whole.DefaultPodNetwork().Name}, {DefaultBridgeNetworkInterface().Name, whole.DefaultBridgeNetworkInterface().Name},
+		{HostDiskExistsOrCreate, string(whole.HostDiskExistsOrCreate)},
+		{MigrationTransportUnix, string(whole.MigrationTransportUnix)},
+		{DefaultPodNetwork().Name, whole.DefaultPodNetwork().Name},
+		{DefaultBridgeNetworkInterface().Name, whole.DefaultBridgeNetworkInterface().Name},
 		{DefaultMasqueradeNetworkInterface().Name, whole.DefaultMasqueradeNetworkInterface().Name},
 	} {
 		if c[0] != c[1] {

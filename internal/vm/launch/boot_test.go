@@ -23,8 +23,8 @@ import (
 	"github.com/weft-net/weft/internal/vm/launch"
 )
 
-// TestBoot: a real guest of each binding gets its lease, knows its routes and MTU, and speaks TCP both ways; then the pod is
-// what it was.
+// TestBoot: a real guest of each binding gets its lease, knows its routes and MTU, and speaks TCP both ways; then the
+// pod is what it was.
 func TestBoot(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -35,17 +35,20 @@ func TestBoot(t *testing.T) {
 		six        bool
 	}{
 		{
-			"masquerade", model.VMMasquerade, (*world).flannel, "10.0.2.2/24 router=10.0.2.1 mtu=1450 dns=10.96.0.10 hostname=vm1", "10.244.1.1",
+			"masquerade", model.VMMasquerade, (*world).flannel,
+			"10.0.2.2/24 router=10.0.2.1 mtu=1450 dns=10.96.0.10 hostname=vm1", "10.244.1.1",
 			[]string{"inet default via 10.0.2.1 dev eth0", "inet6 default via fe80::1 dev eth0"},
 			true,
 		},
 		{
-			"bridge", model.VMBridge, (*world).routed, "10.244.1.5/32 router=169.254.1.1 mtu=1450 dns=10.96.0.10 hostname=vm1", "169.254.1.1",
+			"bridge", model.VMBridge, (*world).routed, "10.244.1.5/32 router=169.254.1.1 mtu=1450 dns=10.96.0.10 hostname=vm1",
+			"169.254.1.1",
 			[]string{"inet default via 169.254.1.1 dev eth0", "inet 169.254.1.1 dev eth0 scope link"},
 			false,
 		},
 		{
-			"direct", model.VMDirect, (*world).routed, "10.244.1.5/32 router=169.254.1.1 mtu=1450 dns=10.96.0.10 hostname=vm1", "169.254.1.1",
+			"direct", model.VMDirect, (*world).routed, "10.244.1.5/32 router=169.254.1.1 mtu=1450 dns=10.96.0.10 hostname=vm1",
+			"169.254.1.1",
 			[]string{"inet default via 169.254.1.1 dev eth0", "inet 169.254.1.1 dev eth0 scope link"},
 			false,
 		},
@@ -90,7 +93,8 @@ func TestBoot(t *testing.T) {
 	}
 }
 
-// looks is what a pod's network is. An address that is given back has a broadcast address, which those of plugins do not have.
+// looks is what a pod's network is. An address that is given back has a broadcast address, which those of plugins do
+// not have.
 func (w *world) looks() string {
 	var out []string
 	broadcast := regexp.MustCompile(` brd [0-9.]+ scope`)
@@ -205,7 +209,10 @@ func TestHypervisorDies(t *testing.T) {
 
 // killQEMU kills the process that has the console's socket.
 func (w *world) killQEMU() {
-	out, err := nettest.Try(nil, "sh", "-c", "for p in /proc/[0-9]*; do grep -qa 'guest=shop/vm1' $p/cmdline 2>/dev/null && grep -qa qemu $p/comm && kill -9 ${p#/proc/}; done; true")
+	out, err := nettest.Try(
+		nil, "sh", "-c",
+		"for p in /proc/[0-9]*; do grep -qa 'guest=shop/vm1' $p/cmdline 2>/dev/null && grep -qa qemu $p/comm && kill -9 ${p#/proc/}; done; true",
+	)
 	if err != nil {
 		w.t.Errorf("%v %s", err, out)
 	}

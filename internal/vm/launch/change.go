@@ -37,7 +37,8 @@ func (c Change) apply(vm model.VM) (model.VM, error) {
 	case c.Attach != nil:
 		nic := *c.Attach
 		if at(nic.Name) >= 0 {
-			return vm, model.Faultf(model.CodeExists, "choose another name", "machine %s has an interface %q already", vm.Key(), nic.Name)
+			return vm, model.Faultf(model.CodeExists, "choose another name", "machine %s has an interface %q already",
+				vm.Key(), nic.Name)
 		}
 		for _, o := range vm.Interfaces {
 			nic.Index, nic.Network.Index = max(nic.Index, o.Index+1), max(nic.Network.Index, o.Network.Index+1)
@@ -47,26 +48,31 @@ func (c Change) apply(vm model.VM) (model.VM, error) {
 		if c.Machine.Key() != vm.Key() {
 			return vm, model.Faultf(model.CodeInvalidConf, "", "machine %s cannot become machine %s", vm.Key(), c.Machine.Key())
 		}
-		vm.Interfaces = slices.DeleteFunc(slices.Clone(c.Machine.Interfaces), func(o model.VMInterface) bool { return o.Absent })
+		vm.Interfaces = slices.DeleteFunc(slices.Clone(c.Machine.Interfaces), func(o model.VMInterface) bool {
+			return o.Absent
+		})
 	default:
 		name := c.Detach + c.Link
 		i := at(name)
 		if i < 0 {
-			return vm, model.Faultf(model.CodeInvalidConf, "see `weft vm status "+vm.Key()+"`", "machine %s has no interface %q", vm.Key(), name)
+			return vm, model.Faultf(model.CodeInvalidConf, "see `weft vm status "+vm.Key()+"`", "machine %s has no interface %q",
+				vm.Key(), name)
 		}
 		if c.Detach != "" {
 			vm.Interfaces = slices.Delete(vm.Interfaces, i, i+1)
 			break
 		}
 		if vm.Interfaces[i].Binding == model.VMSRIOV {
-			return vm, model.Faultf(model.CodeInvalidConf, "", "interface %q: the link of a device of the guest's own cannot be set", name)
+			return vm, model.Faultf(model.CodeInvalidConf, "",
+				"interface %q: the link of a device of the guest's own cannot be set", name)
 		}
 		vm.Interfaces[i].Down = !c.Up
 	}
 	return vm, nil
 }
 
-// difference is what must be done to bring a machine from one to another. What a card is cannot change while it is there.
+// difference is what must be done to bring a machine from one to another. What a card is cannot change while it is
+// there.
 func difference(was, is model.VM) (gone, fresh, links []model.VMInterface, err error) {
 	of := func(vm model.VM, name string) (model.VMInterface, bool) {
 		i := slices.IndexFunc(vm.Interfaces, func(o model.VMInterface) bool { return o.Name == name && !o.Absent })
@@ -81,7 +87,8 @@ func difference(was, is model.VM) (gone, fresh, links []model.VMInterface, err e
 			continue
 		}
 		if n = o; n.Network.Primary {
-			return nil, nil, nil, model.Faultf(model.CodeInvalidConf, "take its link down, or stop the machine", "interface %q: the pod's default network cannot be taken away", n.Name)
+			return nil, nil, nil, model.Faultf(model.CodeInvalidConf, "take its link down, or stop the machine",
+				"interface %q: the pod's default network cannot be taken away", n.Name)
 		}
 		gone = append(gone, n)
 	}
@@ -90,11 +97,13 @@ func difference(was, is model.VM) (gone, fresh, links []model.VMInterface, err e
 		switch {
 		case n.Absent:
 		case !known && (n.Network.Primary || n.Binding == model.VMMasquerade || n.Binding == model.VMSRIOV):
-			return nil, nil, nil, model.Faultf(model.CodeInvalidConf, "bind it by bridge, to a network beside the pod's", "interface %q: %s cannot be attached to a machine that runs", n.Name, n.Binding)
+			return nil, nil, nil, model.Faultf(model.CodeInvalidConf, "bind it by bridge, to a network beside the pod's",
+				"interface %q: %s cannot be attached to a machine that runs", n.Name, n.Binding)
 		case !known:
 			fresh = append(fresh, n)
 		case !same(o, n):
-			return nil, nil, nil, model.Faultf(model.CodeInvalidConf, "detach it and attach it anew, or stop the machine", "interface %q: only its state can change while the machine runs", n.Name)
+			return nil, nil, nil, model.Faultf(model.CodeInvalidConf, "detach it and attach it anew, or stop the machine",
+				"interface %q: only its state can change while the machine runs", n.Name)
 		case o.Down != n.Down:
 			links = append(links, n)
 		}
@@ -149,7 +158,9 @@ func (l *launch) unplug(ctx context.Context, nic model.VMInterface) error {
 		}
 	}
 	vm := l.Input.VM
-	vm.Interfaces = slices.DeleteFunc(slices.Clone(vm.Interfaces), func(o model.VMInterface) bool { return o.Name == nic.Name })
+	vm.Interfaces = slices.DeleteFunc(slices.Clone(vm.Interfaces), func(o model.VMInterface) bool {
+		return o.Name == nic.Name
+	})
 	// The guest has let go: the pod follows whoever has stopped waiting.
 	return l.settle(context.WithoutCancel(ctx), vm)
 }

@@ -63,13 +63,16 @@ func (r *running) carrier(name, dev string) {
 	r.refuses(launch.Change{Link: "green"}, `machine shop/vm1 has no interface "green"`)
 }
 
-// plugs gives a running guest another interface, takes it away again and an older one, and gives that back as the manifest does.
+// plugs gives a running guest another interface, takes it away again and an older one, and gives that back as the
+// manifest does.
 func (r *running) plugs(in plan.Input, blue *netns.NS) {
 	r.t.Helper()
 	green := nettest.NS(r.t, "green")
 	more := in
 	more.VM.Interfaces = append([]model.VMInterface{}, in.VM.Interfaces...)
-	attach := model.VMInterface{Name: "green", Binding: model.VMBridge, Model: "virtio", Network: model.VMNetwork{Name: "green", Definition: "green"}}
+	attach := model.VMInterface{
+		Name: "green", Binding: model.VMBridge, Model: "virtio", Network: model.VMNetwork{Name: "green", Definition: "green"},
+	}
 	r.refuses(launch.Change{Attach: &attach}, "the pod has no link podba4788b226a")
 	r.further(&more, "green", model.VMBridge, "1200", "10.40.0.5/24", green, "10.40.0.1/24")
 	before := r.looks()
@@ -77,7 +80,8 @@ func (r *running) plugs(in plan.Input, blue *netns.NS) {
 	r.await("weft-guest: LEASE eth3 10.40.0.5/24 router= mtu=1200 ")
 	r.does("ping -c 1 -W 20 10.40.0.1")
 	r.calledFrom(green, "10.40.0.5:80", "guest hello")
-	if n := len(r.status.Interfaces); n != 4 || r.status.Interfaces[3].Name != "green" || r.status.Interfaces[3].IP != "10.40.0.5" {
+	if n := len(r.status.Interfaces); n != 4 || r.status.Interfaces[3].Name != "green" ||
+		r.status.Interfaces[3].IP != "10.40.0.5" {
 		r.t.Errorf("it is said to have %+v", r.status.Interfaces)
 	}
 	r.refuses(launch.Change{Attach: &attach}, `machine shop/vm1 has an interface "green" already`)

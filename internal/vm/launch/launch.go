@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package launch runs a virtual machine in a pod that is there, as KubeVirt's launcher and handler do together: the pod's
-// network is given to the guest (phase 1), somebody speaks to the guest (weft-guest), a hypervisor runs it; and when that ends,
-// however it does, the pod has its network back.
+// Package launch runs a virtual machine in a pod that is there, as KubeVirt's launcher and handler do together: the
+// pod's network is given to the guest (phase 1), somebody speaks to the guest (weft-guest), a hypervisor runs it; and
+// when that ends, however it does, the pod has its network back.
 package launch
 
 import (
@@ -41,7 +41,8 @@ type Config struct {
 	// Grace is how long the guest may take to end after its button was pressed.
 	Grace time.Duration
 	Log   *slog.Logger
-	// Networks, which may be nil, has the pod attached to the networks of a machine, and detached from others, while it runs.
+	// Networks, which may be nil, has the pod attached to the networks of a machine, and detached from others, while it
+	// runs.
 	Networks func(ctx context.Context, vm model.VM) error
 	// Up, which may be nil, is called when the machine runs.
 	Up func(Status)
@@ -58,8 +59,8 @@ type Machine interface {
 	Kill()
 	// SetLink gives a card its carrier or takes it.
 	SetLink(ctx context.Context, d model.VMDevice, up bool) error
-	// Plug gives the machine another card; Unplug takes one away, and waits until the guest has let go of it. The files are the
-	// caller's to close.
+	// Plug gives the machine another card; Unplug takes one away, and waits until the guest has let go of it. The files
+	// are the caller's to close.
 	Plug(ctx context.Context, d model.VMDevice, taps, vhost []*os.File) error
 	Unplug(ctx context.Context, d model.VMDevice) error
 }
@@ -81,8 +82,8 @@ type launch struct {
 	ended    bool
 }
 
-// Run runs the machine until it ends or the context does; then it is asked to end. Nothing of it is left in the pod; its
-// directory is the caller's to forget.
+// Run runs the machine until it ends or the context does; then it is asked to end. Nothing of it is left in the pod;
+// its directory is the caller's to forget.
 func (c Config) Run(ctx context.Context) (err error) {
 	l := &launch{Config: c, key: c.Input.VM.Key(), status: c.About}
 	if err := l.room(); err != nil {
@@ -240,7 +241,8 @@ func addressesOf(pod host.Pod, in plan.Input, nic model.VMInterface) ([]netip.Ad
 	addrs, err := linkAddrs(pod.NS, name)
 	if err != nil {
 		return nil, model.Faultf(model.CodeInvalidEnv, "the pod must be attached to the network first",
-			"%s.domain.devices.interfaces[%d].name: network %q: the pod has no link %s: %w", in.VM.Path, nic.Index, nic.Network.Name, name, err)
+			"%s.domain.devices.interfaces[%d].name: network %q: the pod has no link %s: %w", in.VM.Path, nic.Index,
+			nic.Network.Name, name, err)
 	}
 	return addrs, nil
 }

@@ -16,9 +16,8 @@ import (
 	"github.com/weft-net/weft/internal/vm/qemu"
 )
 
-// TestLibvirt: libvirt takes the domain, starts it on the tap of phase 1, takes the carrier and gives it back, plugs another card and takes
-// it away, and destroys the domain;
-// the tap survives.
+// TestLibvirt: libvirt takes the domain, starts it on the tap of phase 1, takes the carrier and gives it back, plugs
+// another card and takes it away, and destroys the domain; the tap survives.
 func TestLibvirt(t *testing.T) {
 	w := newWorld(t)
 	if _, err := exec.LookPath("virsh"); err != nil {
@@ -45,7 +44,8 @@ func TestLibvirt(t *testing.T) {
 		t.Errorf("the domain is %q: %v", state, err)
 	}
 	list, err := m.Virsh(t.Context(), "domiflist", m.Name())
-	if f := strings.Fields(list); err != nil || len(f) != 5 || f[0] != "tap0" || f[1] != "ethernet" || f[4] != r.status.Interfaces[0].MAC {
+	if f := strings.Fields(list); err != nil || len(f) != 5 || f[0] != "tap0" || f[1] != "ethernet" ||
+		f[4] != r.status.Interfaces[0].MAC {
 		t.Errorf("its interfaces: %q: %v", list, err)
 	}
 	d := model.VMDevice{Name: "default", Target: "tap0"}

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// mostLog is how long a log of a machine may be: a guest writes on its console as much as it likes, and the directory may
-	// be in the node's memory. One that has become longer is begun again.
+	// mostLog is how long a log of a machine may be: a guest writes on its console as much as it likes, and the directory
+	// may be in the node's memory. One that has become longer is begun again.
 	mostLog  = 16 << 20
 	logPause = 10 * time.Second
 )

@@ -12,7 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/vm/qemu"
 )
 
-// TestLogs: a guest that writes and writes does not fill the node: its log is begun again, and the others stay as they are.
+// TestLogs: a guest that writes and writes does not fill the node: its log is begun again, and the others stay as they
+// are.
 func TestLogs(t *testing.T) {
 	const most = 1000
 	l := &launch{Config: Config{Dir: t.TempDir(), Log: slog.New(slog.NewTextHandler(t.Output(), nil))}}

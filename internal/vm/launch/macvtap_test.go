@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestMacvtap: a guest on the macvtap that a CNI plugin has left in the pod. weft tells it nothing: its address, route and MTU come from
-// the network behind it. That the node has a device of the same number does not matter.
+// TestMacvtap: a guest on the macvtap that a CNI plugin has left in the pod. weft tells it nothing: its address, route
+// and MTU come from the network behind it. That the node has a device of the same number does not matter.
 func TestMacvtap(t *testing.T) {
 	nettest.Need(t, "macvtap")
 	w := newWorld(t)
@@ -26,7 +26,8 @@ func TestMacvtap(t *testing.T) {
 	w.ip(w.far, "link set lower up")
 	w.ip(w.far, "link set wire up")
 	w.ip(w.far, "addr add 10.244.1.1/24 dev wire")
-	if out, err := nettest.Try(w.far, strings.Fields("ip link add link lower name eth0 type macvtap mode bridge")...); err != nil {
+	if out, err := nettest.Try(w.far,
+		strings.Fields("ip link add link lower name eth0 type macvtap mode bridge")...); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	w.ip(w.far, "link set eth0 netns "+w.pod.Path())
@@ -36,7 +37,9 @@ func TestMacvtap(t *testing.T) {
 	r := w.run(w.config(w.machine(model.VMMacvtap)))
 	r.await("weft-guest: LEASE eth0 10.244.1.5/24 router=10.244.1.1 mtu=1400 ")
 	facts := r.does("facts")
-	for _, want := range []string{"LINK eth0 mac=" + r.status.Interfaces[0].MAC + " mtu=1400 carrier=1", "ROUTE inet default via 10.244.1.1 dev eth0"} {
+	for _, want := range []string{
+		"LINK eth0 mac=" + r.status.Interfaces[0].MAC + " mtu=1400 carrier=1", "ROUTE inet default via 10.244.1.1 dev eth0",
+	} {
 		if !strings.Contains(facts, "weft-guest: "+want) {
 			t.Errorf("the guest lacks %q:\n%s", want, facts)
 		}
@@ -60,7 +63,8 @@ func TestMacvtap(t *testing.T) {
 func (w *world) dhcpd() {
 	w.t.Helper()
 	dir := w.t.TempDir()
-	conf := "start 10.244.1.5\nend 10.244.1.5\ninterface wire\nmax_leases 1\nlease_file " + dir + "/leases\npidfile " + dir + "/pid\n" +
+	conf := "start 10.244.1.5\nend 10.244.1.5\ninterface wire\nmax_leases 1\nlease_file " + dir + "/leases\npidfile " +
+		dir + "/pid\n" +
 		"option subnet 255.255.255.0\noption router 10.244.1.1\noption mtu 1400\n"
 	for name, text := range map[string]string{"conf": conf, "leases": ""} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

@@ -16,8 +16,8 @@ import (
 // PodName is the name of the pod around a machine.
 func PodName(machine string) string { return "virt-launcher-" + machine }
 
-// DomainNote is the annotation of the pods around machines that names the machine, TargetNote that of those that await a machine which
-// migrates; its value is the migration.
+// DomainNote is the annotation of the pods around machines that names the machine, TargetNote that of those that await
+// a machine which migrates; its value is the migration.
 const (
 	DomainNote = "kubevirt.io/domain"
 	TargetNote = "kubevirt.io/migrationJobName"
@@ -32,8 +32,8 @@ const (
 	podKind        = "virt-launcher"
 )
 
-// Pod is the manifest of the pod around a machine, with the labels and annotations that KubeVirt gives it. Its container does
-// nothing but be there: command is what it runs.
+// Pod is the manifest of the pod around a machine, with the labels and annotations that KubeVirt gives it. Its
+// container does nothing but be there: command is what it runs.
 func Pod(l manifest.Launch, command []string) ([]byte, error) {
 	return pod(l, PodName(l.VM.Name), "", command)
 }
@@ -75,7 +75,8 @@ func pod(l manifest.Launch, name, job string, command []string) ([]byte, error) 
 	meta := object{"name": name, "namespace": l.VM.Namespace, "labels": labels, "annotations": notes}
 	if l.VM.UID != "" {
 		meta["ownerReferences"] = []object{{
-			"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": l.VM.Name, "uid": l.VM.UID, "controller": true,
+			"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": l.VM.Name, "uid": l.VM.UID,
+			"controller": true,
 		}}
 	}
 	spec := object{
@@ -107,10 +108,14 @@ func selectionOf(vm model.VM, nic model.VMInterface, definition string) selectio
 		namespace, name = vm.Namespace, definition
 	}
 	in := plan.Input{VM: vm}
-	return selection{Namespace: namespace, Name: name, Interface: in.PodLink(nic), Args: map[string]any{"logicNetworkName": nic.Network.Name}, MAC: nic.MAC}
+	return selection{
+		Namespace: namespace, Name: name, Interface: in.PodLink(nic),
+		Args: map[string]any{"logicNetworkName": nic.Network.Name}, MAC: nic.MAC,
+	}
 }
 
-// Selections are the networks that the pod around a machine asks for, as its annotation says it, and the links that it has of them.
+// Selections are the networks that the pod around a machine asks for, as its annotation says it, and the links that it
+// has of them.
 func Selections(vm model.VM) (note string, links []string, err error) {
 	all := []selection{}
 	for _, nic := range vm.Interfaces {

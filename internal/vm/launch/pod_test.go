@@ -14,7 +14,8 @@ import (
 	"github.com/weft-net/weft/internal/vm/manifest"
 )
 
-// TestPod: the pod around a machine has what KubeVirt writes on it, and asks for the machine's networks under KubeVirt's names.
+// TestPod: the pod around a machine has what KubeVirt writes on it, and asks for the machine's networks under
+// KubeVirt's names.
 func TestPod(t *testing.T) {
 	l := manifest.Launch{
 		VM: model.VM{
@@ -38,7 +39,8 @@ func TestPod(t *testing.T) {
 	if p.Name != "virt-launcher-db" || p.Namespace != "shop" || p.Spec.NodeName != "node2" || p.Spec.Hostname != "db" {
 		t.Errorf("%s", b)
 	}
-	if d := cmp.Diff(map[string]string{"app": "db", "kubevirt.io": "virt-launcher", "vm.kubevirt.io/name": "db"}, p.Labels); d != "" {
+	if d := cmp.Diff(map[string]string{"app": "db", "kubevirt.io": "virt-launcher", "vm.kubevirt.io/name": "db"},
+		p.Labels); d != "" {
 		t.Error(d)
 	}
 	want := map[string]string{

@@ -13,12 +13,18 @@ import (
 	plan "github.com/weft-net/weft/internal/plan/vm"
 )
 
-// further adds an interface on a further network to a machine, and gives the pod its link, as a CNI plugin would: an address,
-// which may be none, what is at the other end, and routes by that.
-func (w *world) further(in *plan.Input, name string, binding model.VMBinding, mtu, addr string, far *netns.NS, gateway string, routes ...string) {
+// further adds an interface on a further network to a machine, and gives the pod its link, as a CNI plugin would: an
+// address, which may be none, what is at the other end, and routes by that.
+func (w *world) further(
+	in *plan.Input, name string, binding model.VMBinding, mtu, addr string, far *netns.NS, gateway string,
+	routes ...string,
+) {
 	w.t.Helper()
 	i := len(in.VM.Interfaces)
-	nic := model.VMInterface{Name: name, Index: i, Binding: binding, Model: "virtio", Network: model.VMNetwork{Name: name, Index: i, Definition: name}}
+	nic := model.VMInterface{
+		Name: name, Index: i, Binding: binding, Model: "virtio",
+		Network: model.VMNetwork{Name: name, Index: i, Definition: name},
+	}
 	in.VM.Interfaces = append(in.VM.Interfaces, nic)
 	link := in.PodLink(nic)
 	w.ip(far, "link add "+name+" mtu "+mtu+" type veth peer name "+link+" mtu "+mtu+" netns "+w.pod.Path())
@@ -40,8 +46,8 @@ func (w *world) further(in *plan.Input, name string, binding model.VMBinding, mt
 	}
 }
 
-// TestSeveral: a guest with three interfaces of three bindings has of each what its network says: lease, MTU, routes; over each it
-// is reached and reaches others.
+// TestSeveral: a guest with three interfaces of three bindings has of each what its network says: lease, MTU, routes;
+// over each it is reached and reaches others.
 func TestSeveral(t *testing.T) {
 	w := newWorld(t)
 	w.flannel()
@@ -57,7 +63,8 @@ func TestSeveral(t *testing.T) {
 	before := w.looks()
 	r := w.run(w.config(in))
 	for _, lease := range []string{
-		"eth0 10.0.2.2/24 router=10.0.2.1 mtu=1450 ", "eth1 10.20.0.5/24 router= mtu=1400 ", "eth2 10.30.0.5/32 router= mtu=1300 ",
+		"eth0 10.0.2.2/24 router=10.0.2.1 mtu=1450 ", "eth1 10.20.0.5/24 router= mtu=1400 ",
+		"eth2 10.30.0.5/32 router= mtu=1300 ",
 	} {
 		r.await("weft-guest: LEASE " + lease)
 	}
@@ -69,7 +76,8 @@ func TestSeveral(t *testing.T) {
 	for _, want := range []string{
 		"LINK eth0 mac=" + macs["default"] + " mtu=1450 carrier=1", "LINK eth1 mac=" + macs["blue"] + " mtu=1400 carrier=1",
 		"LINK eth2 mac=" + macs["red"] + " mtu=1300 carrier=1",
-		"ROUTE inet default via 10.0.2.1 dev eth0", "ROUTE inet 10.21.0.0/16 via 10.20.0.1 dev eth1", "ROUTE inet 10.31.0.0/16 via 169.254.1.1 dev eth2",
+		"ROUTE inet default via 10.0.2.1 dev eth0", "ROUTE inet 10.21.0.0/16 via 10.20.0.1 dev eth1",
+		"ROUTE inet 10.31.0.0/16 via 169.254.1.1 dev eth2",
 		"ROUTE inet 169.254.1.1 dev eth2 scope link",
 	} {
 		if !strings.Contains(facts, "weft-guest: "+want) {
@@ -84,7 +92,10 @@ func TestSeveral(t *testing.T) {
 		ns        *netns.NS
 		own, gate string
 		far       string
-	}{{w.far, "10.244.1.5", "10.244.1.1", "10.244.1.1"}, {blue, "10.20.0.5", "10.20.0.1", "10.21.0.1"}, {red, "10.30.0.5", "169.254.1.1", "10.31.0.1"}} {
+	}{
+		{w.far, "10.244.1.5", "10.244.1.1", "10.244.1.1"}, {blue, "10.20.0.5", "10.20.0.1", "10.21.0.1"},
+		{red, "10.30.0.5", "169.254.1.1", "10.31.0.1"},
+	} {
 		w.listen(c.ns, c.far+":90")
 		w.calledFrom(c.ns, c.own+":80", "guest hello")
 		r.does("ping -c 1 -W 20 " + c.gate)

@@ -35,8 +35,8 @@ func (s *speaker) end() {
 	}
 }
 
-// speak runs weft-guest beside the hypervisor, with the hypervisor's user and no rights, and starts it again when it ends. Where
-// nothing is told to guests there is none, and where there is one already it stays.
+// speak runs weft-guest beside the hypervisor, with the hypervisor's user and no rights, and starts it again when it
+// ends. Where nothing is told to guests there is none, and where there is one already it stays.
 func (l *launch) speak(ctx context.Context) {
 	quiet := true
 	for _, n := range l.record.Networks {

@@ -25,8 +25,8 @@ func (e ends) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestSpeakerAgain: a weft-guest that ends at once again and again is given up, and the machine with it; one that now and then ends
-// after it has run well is started for as long as the machine runs.
+// TestSpeakerAgain: a weft-guest that ends at once again and again is given up, and the machine with it; one that now
+// and then ends after it has run well is started for as long as the machine runs.
 func TestSpeakerAgain(t *testing.T) {
 	program, err := exec.LookPath("false")
 	if err != nil {

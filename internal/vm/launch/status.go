@@ -69,14 +69,15 @@ type Interface struct {
 	LinkState        string   `json:"linkState,omitempty"`
 }
 
-// interfaces are those of a machine, with the addresses that others reach it by. A guest that has the pod's addresses and is
-// told of no IPv6 one has none. The one of the pod's network is the first, wherever the manifest has it: of that one lists of
-// machines show the address.
+// interfaces are those of a machine, with the addresses that others reach it by. A guest that has the pod's addresses
+// and is told of no IPv6 one has none. The one of the pod's network is the first, wherever the manifest has it: of that
+// one lists of machines show the address.
 func interfaces(r phase1.Record, addresses map[string][]netip.Addr) []Interface {
 	out := []Interface{}
 	for _, n := range r.Networks {
 		i := Interface{
-			MAC: n.Device.MAC, Name: n.Interface.Name, PodInterfaceName: n.PodLink, InfoSource: "domain", QueueCount: int32(max(n.Device.Queues, 1)), LinkState: "up",
+			MAC: n.Device.MAC, Name: n.Interface.Name, PodInterfaceName: n.PodLink, InfoSource: "domain",
+			QueueCount: int32(max(n.Device.Queues, 1)), LinkState: "up",
 		}
 		if !n.Interface.Network.Primary {
 			i.InfoSource = "domain, multus-status"
@@ -137,7 +138,8 @@ func Note(s Status) error {
 		err = process.WriteJSON(filepath.Join(s.Dir, statusName), s)
 	}
 	if err != nil {
-		return model.Faultf(model.CodeIO, "run as root, or choose another directory with --dir", "machine %s: %w", s.Key(), err)
+		return model.Faultf(model.CodeIO, "run as root, or choose another directory with --dir", "machine %s: %w",
+			s.Key(), err)
 	}
 	return nil
 }

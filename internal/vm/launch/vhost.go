@@ -10,9 +10,9 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// vhost opens vhost-net for a card, once for each queue; none where the node has none that can be used, where the card is none of
-// virtio's, and where the processor is emulated: QEMU would not see what the kernel writes into the guest's memory. A machine runs
-// without it as well.
+// vhost opens vhost-net for a card, once for each queue; none where the node has none that can be used, where the card
+// is none of virtio's, and where the processor is emulated: QEMU would not see what the kernel writes into the guest's
+// memory. A machine runs without it as well.
 func (l *launch) vhost(d model.VMDevice) []*os.File {
 	if l.QEMU.Accel != "kvm" || !strings.HasPrefix(d.Model, "virtio") {
 		return nil

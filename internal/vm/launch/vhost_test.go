@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestVhostNet: the kernel moves a guest's packets where it can: QEMU gets a descriptor for each queue of a card of virtio's, and
-// none where the processor is emulated.
+// TestVhostNet: the kernel moves a guest's packets where it can: QEMU gets a descriptor for each queue of a card of
+// virtio's, and none where the processor is emulated.
 func TestVhostNet(t *testing.T) {
 	w := newWorld(t)
 	w.flannel()

@@ -86,7 +86,8 @@ func (w *world) machine(binding model.VMBinding) plan.Input {
 		Interfaces: []model.VMInterface{{
 			Name: "default", Binding: binding, Model: "virtio",
 			Network: model.VMNetwork{
-				Name: "default", Primary: true, Pod: true, CIDR4: netip.MustParsePrefix("10.0.2.0/24"), CIDR6: netip.MustParsePrefix("fd10:0:2::/120"),
+				Name: "default", Primary: true, Pod: true, CIDR4: netip.MustParsePrefix("10.0.2.0/24"),
+				CIDR6: netip.MustParsePrefix("fd10:0:2::/120"),
 			},
 		}},
 	}, DNS: model.DNS{Nameservers: []string{"10.96.0.10"}}}
@@ -97,7 +98,8 @@ func (w *world) config(in plan.Input) launch.Config {
 	log := slog.New(slog.DiscardHandler)
 	i := image(w.t)
 	return launch.Config{
-		Dir: w.dir, Pod: host.Pod{NS: w.pod}, Input: in, Speaker: filepath.Join(nettest.Programs(w.t), "weft-guest"), Log: log, Grace: 60 * time.Second,
+		Dir: w.dir, Pod: host.Pod{NS: w.pod}, Input: in, Speaker: filepath.Join(nettest.Programs(w.t), "weft-guest"),
+		Log: log, Grace: 60 * time.Second,
 		Host:  host.NewLocal(phase1.Config{Dir: filepath.Join(w.t.TempDir(), "records"), Log: log}),
 		QEMU:  qemu.Config{Kernel: i.Kernel, Initrd: i.Initrd, Memory: guestimage.Memory},
 		About: launch.Status{Namespace: in.VM.Namespace, Name: in.VM.Name, Dir: w.dir},

@@ -43,7 +43,8 @@ func xmlOf(c qemu.Config) (string, error) {
   </devices>
 </domain>
 `, kind, text(domainName(c.Name)), c.Memory, max(c.CPUs, 1), "/var/lib/libvirt/weft/kernel", "/var/lib/libvirt/weft/initrd",
-		text(strings.TrimSpace(qemu.Cmdline+" "+c.Append)), cpu, at(qemu.ConsoleName), text(qemu.ConsoleLog(c.Dir)), ports(len(c.Devices)), devices), nil
+		text(strings.TrimSpace(qemu.Cmdline+" "+c.Append)), cpu, at(qemu.ConsoleName), text(qemu.ConsoleLog(c.Dir)),
+		ports(len(c.Devices)), devices), nil
 }
 
 // text is a string in XML.

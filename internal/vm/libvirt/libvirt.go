@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package libvirt runs a virtual machine by libvirt, with a daemon of its own in the pod's namespaces: what the domain is told of
-// its network is what a KubeVirt launcher would tell. The daemon's files are in a mount namespace of its own, its processes in a
-// namespace that ends with it, so that nothing of the node's libvirt is touched and nothing is left.
+// Package libvirt runs a virtual machine by libvirt, with a daemon of its own in the pod's namespaces: what the domain
+// is told of its network is what a KubeVirt launcher would tell. The daemon's files are in a mount namespace of its
+// own, its processes in a namespace that ends with it, so that nothing of the node's libvirt is touched and nothing is
+// left.
 package libvirt
 
 import (
@@ -63,15 +64,18 @@ mkdir /var/lib/libvirt/weft
 cp "$KERNEL" /var/lib/libvirt/weft/kernel
 cp "$INITRD" /var/lib/libvirt/weft/initrd
 chmod 644 /var/lib/libvirt/weft/*
-printf '%s\n' "unix_sock_dir = \"$DIR\"" 'auth_unix_rw = "none"' 'unix_sock_rw_perms = "0700"' >/etc/libvirt/libvirtd.conf
-printf '%s\n' "user = \"+$USER_ID\"" "group = \"+$USER_ID\"" 'security_driver = "none"' 'dynamic_ownership = 0' 'remember_owner = 0' 'namespaces = []' \
+printf '%s\n' "unix_sock_dir = \"$DIR\"" 'auth_unix_rw = "none"' \
+	'unix_sock_rw_perms = "0700"' >/etc/libvirt/libvirtd.conf
+printf '%s\n' "user = \"+$USER_ID\"" "group = \"+$USER_ID\"" 'security_driver = "none"' \
+	'dynamic_ownership = 0' 'remember_owner = 0' 'namespaces = []' \
 	'cgroup_controllers = []' 'stdio_handler = "file"' >/etc/libvirt/qemu.conf
 export PATH="$PATH:/usr/sbin:/sbin" HOME=/root
 libvirtd -f /etc/libvirt/libvirtd.conf & # not the first process, whom orphans are left to
 wait $!
 `
 
-// Start defines a domain and starts it. The configuration is QEMU's; its open taps are not needed: libvirt opens the links.
+// Start defines a domain and starts it. The configuration is QEMU's; its open taps are not needed: libvirt opens the
+// links.
 func Start(ctx context.Context, c qemu.Config) (*Machine, error) {
 	domain, err := xmlOf(c)
 	if err != nil {
@@ -80,7 +84,8 @@ func Start(ctx context.Context, c qemu.Config) (*Machine, error) {
 	m := &Machine{name: domainName(c.Name), socket: filepath.Join(c.Dir, "libvirt-sock"), done: make(chan struct{})}
 	for _, program := range []string{"virsh", "libvirtd"} {
 		if err := installed(program); err != nil {
-			return nil, model.Faultf(model.CodeInvalidEnv, "install libvirt-daemon, libvirt-daemon-driver-qemu and libvirt-clients", "machine %s: %w", c.Name, err)
+			return nil, model.Faultf(model.CodeInvalidEnv,
+				"install libvirt-daemon, libvirt-daemon-driver-qemu and libvirt-clients", "machine %s: %w", c.Name, err)
 		}
 	}
 	log, err := os.OpenFile(filepath.Join(c.Dir, daemonLog), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -93,7 +98,8 @@ func Start(ctx context.Context, c qemu.Config) (*Machine, error) {
 		user = *c.User
 	}
 	cmd := exec.Command("sh", "-c", prepare)
-	cmd.Env = append(os.Environ(), "DIR="+c.Dir, "KERNEL="+c.Kernel, "INITRD="+c.Initrd, fmt.Sprintf("USER_ID=%d", user), "ACCEL="+c.Accel)
+	cmd.Env = append(os.Environ(), "DIR="+c.Dir, "KERNEL="+c.Kernel, "INITRD="+c.Initrd, fmt.Sprintf("USER_ID=%d", user),
+		"ACCEL="+c.Accel)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID}
 	if m.daemon, err = child.Start(c.NS, cmd); err != nil {
@@ -162,7 +168,8 @@ func (m *Machine) begin(ctx context.Context, file string) error {
 func (m *Machine) Virsh(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "virsh", append([]string{"-q", "-c", "qemu+unix:///system?socket=" + m.socket}, args...)...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "virsh",
+		append([]string{"-q", "-c", "qemu+unix:///system?socket=" + m.socket}, args...)...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("virsh %s: %w: %s", args[0], err, strings.TrimSpace(string(out)))
 	}

@@ -58,13 +58,15 @@ func (m *Machine) Unplug(ctx context.Context, d model.VMDevice) error {
 			return nil
 		}
 		if i%every == 0 {
-			if _, err := m.Virsh(ctx, "detach-device-alias", m.name, alias, "--live"); err != nil && !strings.Contains(err.Error(), "already in the process of unplug") {
+			if _, err := m.Virsh(ctx, "detach-device-alias", m.name, alias, "--live"); err != nil &&
+				!strings.Contains(err.Error(), "already in the process of unplug") {
 				return err
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return model.Faultf(model.CodeTryAgain, "try again when the guest has booted, or take the link down", "interface %s: the guest has not let go of it: %w", d.Name, ctx.Err())
+			return model.Faultf(model.CodeTryAgain, "try again when the guest has booted, or take the link down",
+				"interface %s: the guest has not let go of it: %w", d.Name, ctx.Err())
 		case <-time.After(pause):
 		}
 	}

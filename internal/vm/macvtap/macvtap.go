@@ -20,7 +20,8 @@ type Device struct {
 	Number uint64
 }
 
-// Find finds the device of a link, as the kernel of this thread's namespace has it; ok is false where the link is no macvtap.
+// Find finds the device of a link, as the kernel of this thread's namespace has it; ok is false where the link is no
+// macvtap.
 func Find(link string) (d Device, ok bool) {
 	i, err := net.InterfaceByName(link)
 	if err != nil {
@@ -38,8 +39,8 @@ func Find(link string) (d Device, ok bool) {
 	return d, err1 == nil && err2 == nil
 }
 
-// sysfs reads a file of the sysfs that belongs to this thread's namespace: what is mounted at /sys is the namespace's that
-// mounted it.
+// sysfs reads a file of the sysfs that belongs to this thread's namespace: what is mounted at /sys is the namespace's
+// that mounted it.
 func sysfs(path string) ([]byte, error) {
 	mount, err := detached("sysfs", unix.MOUNT_ATTR_RDONLY)
 	if err != nil {
@@ -56,8 +57,8 @@ func sysfs(path string) ([]byte, error) {
 	return b[:max(n, 0)], err
 }
 
-// Open opens the device, in the namespace of its link. It has a node of its own, which goes with this call: /dev/tapN may be
-// another namespace's of the same number, and where files are otherwise made devices may not be opened (nodev).
+// Open opens the device, in the namespace of its link. It has a node of its own, which goes with this call: /dev/tapN
+// may be another namespace's of the same number, and where files are otherwise made devices may not be opened (nodev).
 func (d Device) Open() (*os.File, error) {
 	mount, err := detached("tmpfs", 0)
 	if err != nil {

@@ -23,7 +23,8 @@ func (c *checker) binding(p *field.Path, nic kubevirt.Interface, network kubevir
 		}
 	}
 	if count != 1 {
-		c.wrong(p, "one of bridge, masquerade, sriov, macvtap and binding", "interface %q is bound in %d ways, not in one", nic.Name, count)
+		c.wrong(p, "one of bridge, masquerade, sriov, macvtap and binding", "interface %q is bound in %d ways, not in one",
+			nic.Name, count)
 		return
 	}
 	const instead = "bind it by masquerade"
@@ -46,12 +47,14 @@ func (c *checker) plugin(p *field.Path, name string) {
 	switch how := c.options.attachment(name); {
 	case name == "":
 		c.wrong(p, "the name of a binding plugin", "it is empty")
-	case slices.Contains([]model.VMBinding{model.VMTap, model.VMManagedTap, model.VMMacvtap, model.VMDirect}, model.VMBinding(how)):
+	case slices.Contains([]model.VMBinding{model.VMTap, model.VMManagedTap, model.VMMacvtap, model.VMDirect},
+		model.VMBinding(how)):
 	case how != "":
 		c.unsupported(p, "tap or managedTap", "binding plugin %q: domainAttachmentType %q is not supported", name, how)
 	case name == "passt":
 		c.unsupported(p, "bind it by masquerade", "connections carried by a process for each guest are not supported")
 	default:
-		c.wrong(p, "name the plugins with their domainAttachmentType, as KubeVirt's own object does", "no binding plugin %q is known", name)
+		c.wrong(p, "name the plugins with their domainAttachmentType, as KubeVirt's own object does",
+			"no binding plugin %q is known", name)
 	}
 }

@@ -31,8 +31,8 @@ func (c *checker) unsupported(p *field.Path, hint, format string, args ...any) {
 	c.faults = append(c.faults, &model.Fault{Code: model.CodeUnsupportedField, Msg: at(p, format, args...), Hint: hint})
 }
 
-// check is nil when all is well. All faults are told in one, in the order in which they were found; the first one's code
-// and hint count.
+// check is nil when all is well. All faults are told in one, in the order in which they were found; the first one's
+// code and hint count.
 func (c *checker) check() error {
 	c.hostnames()
 	c.networks()
@@ -82,7 +82,8 @@ func (c *checker) networks() {
 		c.source(p, n)
 		if primary(n) {
 			if first >= 0 {
-				c.wrong(p, "one network of a pod is its first", "%s and %s are both the pod's default network", c.spec.Networks[first].Name, n.Name)
+				c.wrong(p, "one network of a pod is its first", "%s and %s are both the pod's default network",
+					c.spec.Networks[first].Name, n.Name)
 			}
 			first = i
 		}
@@ -117,7 +118,10 @@ func (c *checker) source(p *field.Path, n kubevirt.Network) {
 
 // interfaces checks each interface, and what two of them cannot share.
 func (c *checker) interfaces() {
-	seen := taken{names: map[string]int{}, macs: map[string]int{}, boots: c.diskBoots(), indexes: map[int]int{}, addresses: map[string]int{}}
+	seen := taken{
+		names: map[string]int{}, macs: map[string]int{}, boots: c.diskBoots(), indexes: map[int]int{},
+		addresses: map[string]int{},
+	}
 	masquerades := -1
 	for i, nic := range c.nics() {
 		p := c.nicPath(i)
@@ -126,7 +130,8 @@ func (c *checker) interfaces() {
 		c.binding(p, nic, network, known)
 		if nic.Masquerade != nil {
 			if masquerades >= 0 {
-				c.wrong(p.Child("masquerade"), "", "interface %q is bound by masquerade already; one can be", c.nics()[masquerades].Name)
+				c.wrong(p.Child("masquerade"), "", "interface %q is bound by masquerade already; one can be",
+					c.nics()[masquerades].Name)
 			}
 			masquerades = i
 		}

@@ -78,7 +78,8 @@ func (c *checker) mac(p *field.Path, nic kubevirt.Interface, seen taken, i int) 
 		return
 	}
 	if hw[0]&1 != 0 || slices.Max(hw) == 0 {
-		c.wrong(p, "the lowest bit of the first byte is 0 in an interface's address", "%s is not a unicast address", nic.MacAddress)
+		c.wrong(p, "the lowest bit of the first byte is 0 in an interface's address", "%s is not a unicast address",
+			nic.MacAddress)
 		return
 	}
 	if hw.String() == ReservedMAC && nic.Masquerade != nil {

@@ -55,7 +55,8 @@ func (d document) disks() ([]Disk, error) {
 		v := slices.IndexFunc(d.instance.Volumes, func(v kubevirt.Volume) bool { return v.Name == k.Name })
 		if v < 0 {
 			name := at.Child("Name").String() // KubeVirt writes it so
-			return nil, model.Faultf(model.CodeInvalidConf, "add a volume of that name", "%s: %s '%s' not found.", name, name, k.Name)
+			return nil, model.Faultf(model.CodeInvalidConf, "add a volume of that name", "%s: %s '%s' not found.", name,
+				name, k.Name)
 		}
 		disk, err := drive(at, k)
 		if err != nil {
@@ -87,7 +88,8 @@ func drive(at *field.Path, k kubevirt.Disk) (Disk, error) {
 	}
 	d.Bus = string(cmp.Or(bus, kubevirt.DiskBusSATA)) // KubeVirt's for this architecture
 	if !slices.Contains([]string{"virtio", "sata", "scsi"}, d.Bus) || d.CDROM && d.Bus == "virtio" {
-		return d, model.Faultf(model.CodeUnsupportedField, "virtio (no cdrom), sata or scsi", "%s: bus %q is not had here", at.Child(kind, "bus"), d.Bus)
+		return d, model.Faultf(model.CodeUnsupportedField, "virtio (no cdrom), sata or scsi", "%s: bus %q is not had here",
+			at.Child(kind, "bus"), d.Bus)
 	}
 	return d, nil
 }
@@ -103,12 +105,14 @@ func (d document) volume(disk *Disk, i int) error {
 			return model.Faultf(model.CodeInvalidConf, "", "%s: it is required", at.Child("hostDisk", "path"))
 		}
 		if disk.Create && disk.Size <= 0 {
-			return model.Faultf(model.CodeInvalidConf, "say for instance 1Gi", "%s: a disk that may be made needs one", at.Child("hostDisk", "capacity"))
+			return model.Faultf(model.CodeInvalidConf, "say for instance 1Gi", "%s: a disk that may be made needs one",
+				at.Child("hostDisk", "capacity"))
 		}
 	case v.EmptyDisk != nil:
 		disk.Kind, disk.Size = EmptyDisk, v.EmptyDisk.Capacity.Value()
 		if disk.Size <= 0 {
-			return model.Faultf(model.CodeInvalidConf, "say for instance 1Gi", "%s: it is required", at.Child("emptyDisk", "capacity"))
+			return model.Faultf(model.CodeInvalidConf, "say for instance 1Gi", "%s: it is required",
+				at.Child("emptyDisk", "capacity"))
 		}
 	case v.ContainerDisk != nil:
 		disk.Kind = ContainerDisk

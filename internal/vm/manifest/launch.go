@@ -70,7 +70,8 @@ func (d document) launch(o Options) (Launch, error) {
 		return Launch{}, err
 	}
 	l := Launch{
-		VM: vm, Labels: maps.Clone(d.labels), Annotations: maps.Clone(d.annotations), Node: d.instance.NodeSelector[hostnameLabel],
+		VM: vm, Labels: maps.Clone(d.labels), Annotations: maps.Clone(d.annotations),
+		Node: d.instance.NodeSelector[hostnameLabel],
 		CPUs: d.processors(), Memory: d.memory(), Grace: 30,
 	}
 	if g := d.instance.TerminationGracePeriodSeconds; g != nil {
@@ -117,7 +118,9 @@ func (d document) memory() int {
 	if m := dom.Memory; m != nil && m.Guest != nil {
 		return mebibytes(*m.Guest)
 	}
-	for _, list := range []map[string]resource.Quantity{quantities(dom.Resources.Requests), quantities(dom.Resources.Limits)} {
+	for _, list := range []map[string]resource.Quantity{
+		quantities(dom.Resources.Requests), quantities(dom.Resources.Limits),
+	} {
 		if q, ok := list["memory"]; ok {
 			return mebibytes(q)
 		}

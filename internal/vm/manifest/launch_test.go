@@ -59,7 +59,8 @@ func TestLaunch(t *testing.T) {
 	}
 	want := []Launch{
 		{
-			VM: model.VM{Namespace: "shop", Name: "db"}, Labels: map[string]string{"app": "db"}, Annotations: map[string]string{"a": "b"}, Node: "node2",
+			VM: model.VM{Namespace: "shop", Name: "db"}, Labels: map[string]string{"app": "db"},
+			Annotations: map[string]string{"a": "b"}, Node: "node2",
 			CPUs: 4, Memory: 256, Networks: []LaunchNetwork{{"blue", "other/blue"}}, Grace: 5,
 		},
 		{VM: model.VM{Namespace: "default", Name: "web"}, Memory: 100, Grace: 30},
@@ -113,11 +114,14 @@ func TestDisks(t *testing.T) {
 		{Name: "root", At: at(0), Kind: ContainerDisk, Bus: "virtio", BootOrder: 1, Serial: "s1"},
 		{Name: "data", At: at(1), Kind: HostDisk, File: "/data/disk.img", Create: true, Size: 1 << 30, Bus: "sata"},
 		{Name: "scratch", At: at(2), Kind: EmptyDisk, Size: 2 << 20, Bus: "scsi", ReadOnly: true},
-		{Name: "seed", At: at(3), Kind: CloudInit, Bus: "sata", CDROM: true, ReadOnly: true, Seed: &Seed{"cidata", map[string]string{
-			"meta-data": `{"instance-id":"web.shop","local-hostname":"www"}`, "user-data": "#cloud-config", "network-config": "version: 2",
-		}}},
+		{Name: "seed", At: at(3), Kind: CloudInit, Bus: "sata", CDROM: true, ReadOnly: true,
+			Seed: &Seed{"cidata", map[string]string{
+				"meta-data": `{"instance-id":"web.shop","local-hostname":"www"}`, "user-data": "#cloud-config",
+				"network-config": "version: 2",
+			}}},
 		{Name: "drive", At: at(4), Kind: CloudInit, Bus: "virtio", Seed: &Seed{"config-2", map[string]string{
-			"openstack/latest/meta_data.json": `{"hostname":"www","instance_id":"web.shop","uuid":"web.shop"}`, "openstack/latest/user_data": "#!",
+			"openstack/latest/meta_data.json": `{"hostname":"www","instance_id":"web.shop","uuid":"web.shop"}`,
+			"openstack/latest/user_data":      "#!",
 		}}},
 		{Name: "secret", At: at(5), Kind: CloudInit, Bus: "virtio"},
 	}
@@ -133,17 +137,28 @@ func TestBadDisks(t *testing.T) {
 			"{name: a}", "{name: b, emptyDisk: {capacity: 1Mi}}",
 			"spec.domain.devices.disks[0].Name: spec.domain.devices.disks[0].Name 'a' not found.",
 		},
-		{"{name: a, disk: {bus: usb}}", "{name: a, emptyDisk: {capacity: 1Mi}}", `spec.domain.devices.disks[0].disk.bus: bus "usb" is not had here`},
-		{"{name: a, cdrom: {bus: virtio}}", "{name: a, emptyDisk: {capacity: 1Mi}}", `spec.domain.devices.disks[0].cdrom.bus: bus "virtio" is not had here`},
+		{
+			"{name: a, disk: {bus: usb}}", "{name: a, emptyDisk: {capacity: 1Mi}}",
+			`spec.domain.devices.disks[0].disk.bus: bus "usb" is not had here`,
+		},
+		{
+			"{name: a, cdrom: {bus: virtio}}", "{name: a, emptyDisk: {capacity: 1Mi}}",
+			`spec.domain.devices.disks[0].cdrom.bus: bus "virtio" is not had here`,
+		},
 		{"{name: a}", "{name: a, emptyDisk: {}}", "spec.volumes[0].emptyDisk.capacity: it is required"},
 		{"{name: a}", "{name: a, hostDisk: {type: Disk}}", "spec.volumes[0].hostDisk.path: it is required"},
-		{"{name: a}", "{name: a, hostDisk: {path: /x, type: DiskOrCreate}}", "spec.volumes[0].hostDisk.capacity: a disk that may be made needs one"},
+		{
+			"{name: a}", "{name: a, hostDisk: {path: /x, type: DiskOrCreate}}",
+			"spec.volumes[0].hostDisk.capacity: a disk that may be made needs one",
+		},
 		{
 			"{name: a}", `{name: a, cloudInitNoCloud: {userDataBase64: "%"}}`,
 			"spec.volumes[0].cloudInitNoCloud.userDataBase64: illegal base64 data at input byte 0",
 		},
 	} {
-		text := "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: a}\nspec: {domain: {devices: {disks: [" + c.disk + "]}}, volumes: [" + c.volume + "]}\n"
+		text :=
+			"apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: a}\nspec: {domain: {devices: {disks: [" +
+				c.disk + "]}}, volumes: [" + c.volume + "]}\n"
 		_, err := ReadLaunch([]byte(text), Options{})
 		var f *model.Fault
 		if !errors.As(err, &f) || f.Msg != c.want {

@@ -77,24 +77,42 @@ status:
   interfaces: [{name: blue, podInterfaceName: net1}]
 `, Options{Bindings: map[string]string{"mine": "managedTap"}})
 	want := model.VM{
-		Namespace: "shop", Name: "vm1", UID: "6b1f", Path: "spec", Queues: 6, Transitional: true, Owner: 107, Mesh: true, Hostname: "vm1", Subdomain: "db",
+		Namespace: "shop", Name: "vm1", UID: "6b1f", Path: "spec", Queues: 6, Transitional: true, Owner: 107, Mesh: true,
+		Hostname: "vm1", Subdomain: "db",
 		Interfaces: []model.VMInterface{
 			{
-				Name: "default", Binding: model.VMMasquerade, Model: "virtio", MAC: "de:ad:00:00:be:af", BootOrder: 2, PCIAddress: "0000:81:01.0", ACPIIndex: 7,
-				Network: model.VMNetwork{Name: "default", Primary: true, Pod: true, CIDR4: netip.MustParsePrefix("10.11.12.0/24"), CIDR6: netip.MustParsePrefix("fd10:0:2::/120")},
-				Ports:   []model.VMPorts{{Protocol: "tcp", First: 80, Last: 80}, {Protocol: "udp", First: 53, Last: 53}},
+				Name: "default", Binding: model.VMMasquerade, Model: "virtio", MAC: "de:ad:00:00:be:af", BootOrder: 2,
+				PCIAddress: "0000:81:01.0", ACPIIndex: 7,
+				Network: model.VMNetwork{
+					Name: "default", Primary: true, Pod: true, CIDR4: netip.MustParsePrefix("10.11.12.0/24"),
+					CIDR6: netip.MustParsePrefix("fd10:0:2::/120"),
+				},
+				Ports: []model.VMPorts{{Protocol: "tcp", First: 80, Last: 80}, {Protocol: "udp", First: 53, Last: 53}},
 				DHCP: model.VMDHCP{
 					BootFileName: "pxe.0", TFTPServerName: "tftp.example", NTPServers: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
 					Private: []model.VMDHCPOption{{Option: 240, Value: "extra"}},
 				},
 			},
-			{Name: "blue", Index: 1, Binding: model.VMBridge, Model: "e1000", Down: true, PodLink: "net1", Network: model.VMNetwork{Name: "blue", Index: 1, Definition: "shop/blue"}},
-			{Name: "fast", Index: 2, Binding: model.VMSRIOV, Model: "virtio", Network: model.VMNetwork{Name: "fast", Index: 2, Definition: "fast"}},
-			{Name: "wire", Index: 3, Binding: model.VMManagedTap, Plugin: "mine", Model: "virtio", Network: model.VMNetwork{Name: "wire", Index: 3, Definition: "wire"}},
-			{Name: "own", Index: 4, Binding: model.VMMacvtap, Model: "virtio", Network: model.VMNetwork{Name: "own", Index: 4, Definition: "own"}},
+			{
+				Name: "blue", Index: 1, Binding: model.VMBridge, Model: "e1000", Down: true, PodLink: "net1",
+				Network: model.VMNetwork{Name: "blue", Index: 1, Definition: "shop/blue"},
+			},
+			{
+				Name: "fast", Index: 2, Binding: model.VMSRIOV, Model: "virtio",
+				Network: model.VMNetwork{Name: "fast", Index: 2, Definition: "fast"},
+			},
+			{
+				Name: "wire", Index: 3, Binding: model.VMManagedTap, Plugin: "mine", Model: "virtio",
+				Network: model.VMNetwork{Name: "wire", Index: 3, Definition: "wire"},
+			},
+			{
+				Name: "own", Index: 4, Binding: model.VMMacvtap, Model: "virtio",
+				Network: model.VMNetwork{Name: "own", Index: 4, Definition: "own"},
+			},
 		},
 	}
-	if d := cmp.Diff(want, vm, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); d != "" {
+	if d := cmp.Diff(want, vm, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
@@ -124,7 +142,8 @@ metadata: {name: other}
 spec: {template: {spec: {domain: {devices: {autoattachPodInterface: false}}}}}
 `
 	web := mustRead(t, text, Options{Name: "web", Default: model.VMMasquerade})
-	if web.Path != "spec.template.spec" || web.Queues != 4 || !web.Mesh || web.Hostname != "www" || len(web.MigrationPorts) != 2 || web.Owner != 107 ||
+	if web.Path != "spec.template.spec" || web.Queues != 4 || !web.Mesh || web.Hostname != "www" ||
+		len(web.MigrationPorts) != 2 || web.Owner != 107 ||
 		len(web.Interfaces) != 1 || web.Interfaces[0].Binding != model.VMMasquerade || !web.Interfaces[0].Network.Pod {
 		t.Errorf("web: %+v", web)
 	}
@@ -167,8 +186,18 @@ func TestBadDocuments(t *testing.T) {
 
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(instance("[{name: default, masquerade: {}, ports: [{port: 80}]}]", podNetwork)))
-	f.Add([]byte(instance("[{name: a, bridge: {}, dhcpOptions: {ntpServers: [x], privateOptions: [{option: 9, value: y}]}}]", "[{name: a, multus: {networkName: b}}]")))
-	f.Add([]byte(strings.ReplaceAll(instance("[{name: default, sriov: {}}]", "[{name: default, pod: {vmNetworkCIDR: 0.0.0.0/0}}]"), "Instance", "")))
+	f.Add(
+		[]byte(
+			instance("[{name: a, bridge: {}, dhcpOptions: {ntpServers: [x], privateOptions: [{option: 9, value: y}]}}]",
+				"[{name: a, multus: {networkName: b}}]"),
+		),
+	)
+	f.Add(
+		[]byte(
+			strings.ReplaceAll(instance("[{name: default, sriov: {}}]", "[{name: default, pod: {vmNetworkCIDR: 0.0.0.0/0}}]"),
+				"Instance", ""),
+		),
+	)
 	f.Fuzz(func(t *testing.T, text []byte) {
 		vm, err := Read(text, Options{})
 		var fault *model.Fault

@@ -16,8 +16,9 @@ import (
 func (d document) nic(i int, o Options) model.VMInterface {
 	from := d.instance.Domain.Devices.Interfaces[i]
 	nic := model.VMInterface{
-		Name: from.Name, Index: i, Model: from.Model, Network: d.network(from.Name), PCIAddress: from.PciAddress, ACPIIndex: uint(max(0, from.ACPIIndex)),
-		Down: from.State == kubevirt.InterfaceStateLinkDown, Absent: from.State == kubevirt.InterfaceStateAbsent,
+		Name: from.Name, Index: i, Model: from.Model, Network: d.network(from.Name), PCIAddress: from.PciAddress,
+		ACPIIndex: uint(max(0, from.ACPIIndex)),
+		Down:      from.State == kubevirt.InterfaceStateLinkDown, Absent: from.State == kubevirt.InterfaceStateAbsent,
 	}
 	nic.Binding, nic.Plugin = binding(from, o)
 	if nic.Model == "" {

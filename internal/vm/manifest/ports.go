@@ -17,7 +17,8 @@ const (
 	mostRanges = 10
 )
 
-// ports checks which ports of the pod lead to the guest. On other networks than the pod's they mean nothing, and may be anything.
+// ports checks which ports of the pod lead to the guest. On other networks than the pod's they mean nothing, and may be
+// anything.
 func (c *checker) ports(p *field.Path, nic kubevirt.Interface, network kubevirt.Network) {
 	if network.Pod == nil {
 		return
@@ -92,7 +93,9 @@ func (c *checker) dhcp(p *field.Path, nic kubevirt.Interface) {
 		}
 	}
 	const longest = 255
-	for _, o := range [][2]string{{"bootFileName", nic.DHCPOptions.BootFileName}, {"tftpServerName", nic.DHCPOptions.TFTPServerName}} {
+	for _, o := range [][2]string{
+		{"bootFileName", nic.DHCPOptions.BootFileName}, {"tftpServerName", nic.DHCPOptions.TFTPServerName},
+	} {
 		if name, value := o[0], o[1]; len(value) > longest {
 			c.wrong(p.Child(name), "", "%d bytes, an option holds %d", len(value), longest)
 		}

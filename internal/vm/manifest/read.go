@@ -49,14 +49,16 @@ func one(data []byte, o Options) (document, error) {
 	case len(found) == 0 && o.Name != "":
 		return document{}, model.Faultf(model.CodeInvalidConf, "", "manifest: no virtual machine %q in it", o.Name)
 	case len(found) == 0:
-		return document{}, model.Faultf(model.CodeInvalidConf, "give a VirtualMachineInstance or VirtualMachine of kubevirt.io/v1 or v1alpha3",
+		return document{}, model.Faultf(model.CodeInvalidConf,
+			"give a VirtualMachineInstance or VirtualMachine of kubevirt.io/v1 or v1alpha3",
 			"manifest: no virtual machine in it")
 	case len(found) > 1:
 		var names []string
 		for _, d := range found {
 			names = append(names, d.meta.Name)
 		}
-		return document{}, model.Faultf(model.CodeInvalidConf, "choose one by its name", "manifest: several virtual machines in it: %s", strings.Join(names, ", "))
+		return document{}, model.Faultf(model.CodeInvalidConf, "choose one by its name",
+			"manifest: several virtual machines in it: %s", strings.Join(names, ", "))
 	}
 	return found[0], nil
 }
@@ -103,13 +105,15 @@ func parse(text []byte) (d document, ours bool, err error) {
 		return d, false, nil
 	}
 	if version != "v1" && version != "v1alpha3" {
-		return d, false, model.Faultf(model.CodeInvalidConf, "write kubevirt.io/v1", "apiVersion %q of %s is not understood", kind.APIVersion, kind.Kind)
+		return d, false, model.Faultf(model.CodeInvalidConf, "write kubevirt.io/v1", "apiVersion %q of %s is not understood",
+			kind.APIVersion, kind.Kind)
 	}
 	if kind.Kind == "VirtualMachineInstance" {
 		var vmi kubevirt.VirtualMachineInstance
 		err = yaml.Unmarshal(text, &vmi)
 		d = document{
-			meta: vmi.ObjectMeta, instance: vmi.Spec, labels: vmi.Labels, annotations: vmi.Annotations, status: vmi.Status, path: field.NewPath("spec"),
+			meta: vmi.ObjectMeta, instance: vmi.Spec, labels: vmi.Labels, annotations: vmi.Annotations, status: vmi.Status,
+			path: field.NewPath("spec"),
 		}
 	} else {
 		var vm kubevirt.VirtualMachine

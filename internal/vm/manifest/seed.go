@@ -35,9 +35,11 @@ func (d document) configDrive(disk *Disk, s kubevirt.CloudInitConfigDriveSource,
 		[3]string{dir + "meta_data.json", dir + "user_data", dir + "network_data.json"}, about)
 }
 
-// seed writes a seed's files, which are named after what is said of the machine, by the user, and of its network. Without a seed
-// stays a disk whose data are in a Secret of the cluster.
-func seed(disk *Disk, s kubevirt.CloudInitNoCloudSource, at *field.Path, out Seed, names [3]string, about map[string]string) error {
+// seed writes a seed's files, which are named after what is said of the machine, by the user, and of its network.
+// Without a seed stays a disk whose data are in a Secret of the cluster.
+func seed(
+	disk *Disk, s kubevirt.CloudInitNoCloudSource, at *field.Path, out Seed, names [3]string, about map[string]string,
+) error {
 	disk.Kind = CloudInit
 	if s.UserDataSecretRef != nil || s.NetworkDataSecretRef != nil {
 		return nil

@@ -45,7 +45,8 @@ func (s stage) attacks() []attack {
 		if len(ports) == 2 {
 			from, to = ports[0], ports[1]
 		}
-		return ether(s.to, mac, kindOf(src), ip(src, dst, protoUDP, udp(netip.AddrPortFrom(src, from), netip.AddrPortFrom(dst, to), word)))
+		return ether(s.to, mac, kindOf(src),
+			ip(src, dst, protoUDP, udp(netip.AddrPortFrom(src, from), netip.AddrPortFrom(dst, to), word)))
 	}
 	strange := [2]netip.Addr{netip.MustParseAddr("10.244.1.77"), netip.MustParseAddr("fd00:1::77")}
 	for i := range s.own {
@@ -53,14 +54,17 @@ func (s stage) attacks() []attack {
 		add("another address", func(w []byte) []byte { return packet(s.mac, strange[i], s.peer[i], w) })
 		add("the gateway's address", func(w []byte) []byte { return packet(s.mac, s.gateway[i], s.peer[i], w) })
 		add("a tag", func(w []byte) []byte { return tagged(packet(s.mac, s.own[i], s.peer[i], w), typeVLAN, 7) })
-		add("another address behind a tag", func(w []byte) []byte { return tagged(packet(s.mac, strange[i], s.peer[i], w), typeVLAN, 0) })
+		add("another address behind a tag", func(w []byte) []byte {
+			return tagged(packet(s.mac, strange[i], s.peer[i], w), typeVLAN, 0)
+		})
 		add("two tags", func(w []byte) []byte {
 			return tagged(tagged(packet(s.mac, s.own[i], s.peer[i], w), typeVLAN, 7), typeQinQ, 8)
 		})
 	}
 	for _, fragment := range []uint16{0x2000, 1} { // more behind it; the second one
 		add("a fragment of another address", func(w []byte) []byte {
-			return ether(s.to, s.mac, typeIPv4, ip(strange[0], s.peer[0], protoUDP, slices.Concat(w, make([]byte, 16-len(w)%8)), fragment))
+			return ether(s.to, s.mac, typeIPv4,
+				ip(strange[0], s.peer[0], protoUDP, slices.Concat(w, make([]byte, 16-len(w)%8)), fragment))
 		})
 	}
 	add("ARP for the gateway", func(w []byte) []byte {
@@ -86,7 +90,8 @@ func (s stage) attacks() []attack {
 	})
 	add("a DHCP server", func(w []byte) []byte {
 		all := netip.MustParseAddr("255.255.255.255")
-		return ether(every, s.mac, typeIPv4, ip(s.own[0], all, protoUDP, udp(netip.AddrPortFrom(s.own[0], 67), netip.AddrPortFrom(all, 68), w)))
+		return ether(every, s.mac, typeIPv4,
+			ip(s.own[0], all, protoUDP, udp(netip.AddrPortFrom(s.own[0], 67), netip.AddrPortFrom(all, 68), w)))
 	})
 	add("a DHCP server, to one", func(w []byte) []byte { return packet(s.mac, s.own[0], s.peer[0], w, 67, 68) })
 	add("a DHCPv6 server", func(w []byte) []byte { return packet(s.mac, s.own[1], s.peer[1], w, 547, 546) })
@@ -96,11 +101,13 @@ func (s stage) attacks() []attack {
 	})
 	add("a router behind options", func(w []byte) []byte {
 		m := icmp6(s.local, nodes, 134, slices.Concat(router(s.mac), w))
-		return ether(routers, s.mac, typeIPv6, ip(s.local, nodes, protoDest, slices.Concat([]byte{protoICMPv6, 0, 1, 4, 0, 0, 0, 0}, m)))
+		return ether(routers, s.mac, typeIPv6,
+			ip(s.local, nodes, protoDest, slices.Concat([]byte{protoICMPv6, 0, 1, 4, 0, 0, 0, 0}, m)))
 	})
 	add("a router in fragments", func(w []byte) []byte {
 		m := icmp6(s.local, nodes, 134, slices.Concat(router(s.mac), w))
-		return ether(routers, s.mac, typeIPv6, ip(s.local, nodes, protoFragment, slices.Concat([]byte{protoICMPv6, 0, 0, 8, 0, 0, 0, 7}, m)))
+		return ether(routers, s.mac, typeIPv6,
+			ip(s.local, nodes, protoFragment, slices.Concat([]byte{protoICMPv6, 0, 0, 8, 0, 0, 0, 7}, m)))
 	})
 	add("a redirect", func(w []byte) []byte {
 		m := icmp6(s.local, s.peer[1], 137, slices.Concat(make([]byte, 36), w))
@@ -109,12 +116,15 @@ func (s stage) attacks() []attack {
 	add("a spanning tree", func(w []byte) []byte {
 		return ether([]byte{1, 0x80, 0xc2, 0, 0, 0}, s.mac, 60, slices.Concat([]byte{0x42, 0x42, 3}, make([]byte, 35), w))
 	})
-	add("another protocol", func(w []byte) []byte { return ether(s.to, s.mac, 0x88cc, slices.Concat(w, make([]byte, 46))) })
+	add("another protocol", func(w []byte) []byte {
+		return ether(s.to, s.mac, 0x88cc, slices.Concat(w, make([]byte, 46)))
+	})
 	return out
 }
 
-// TestHostile: what a guest says in others' names, as a router or as a DHCP server, reaches nobody; what it says in its own name
-// does. Where the guest is trusted and its network has no guard, all of it is heard: so it is the guards that keep it away.
+// TestHostile: what a guest says in others' names, as a router or as a DHCP server, reaches nobody; what it says in its
+// own name does. Where the guest is trusted and its network has no guard, all of it is heard: so it is the guards that
+// keep it away.
 func TestHostile(t *testing.T) {
 	for name, by := range sites() {
 		t.Run(name, func(t *testing.T) {
@@ -126,8 +136,11 @@ func TestHostile(t *testing.T) {
 					inner := *w
 					inner.t = t
 					got := inner.attacked(peer, binding, false)
-					if name != "flannel" && binding == model.VMDirect { // as any pod may, that is routed: who did not ask does not listen
-						got = slices.DeleteFunc(got, func(s string) bool { return s == "a DHCP server, to one" || s == "a DHCPv6 server" })
+					if name != "flannel" && binding == model.VMDirect {
+						// as any pod may, that is routed: who did not ask does not listen
+						got = slices.DeleteFunc(got, func(s string) bool {
+							return s == "a DHCP server, to one" || s == "a DHCPv6 server"
+						})
 					}
 					if len(got) > 0 {
 						t.Errorf("heard from the guest: %s", strings.Join(got, "; "))
@@ -141,7 +154,8 @@ func TestHostile(t *testing.T) {
 			t.Run("trusted", func(t *testing.T) {
 				inner := *w
 				inner.t = t
-				inner.by = strings.Replace(inner.by, `"type":"bridge"`, `"type":"bridge","guard":false`, 1) // the node's port has one, too
+				// the node's port has one, too
+				inner.by = strings.Replace(inner.by, `"type":"bridge"`, `"type":"bridge","guard":false`, 1)
 				if got := inner.attacked(peer, model.VMBridge, true); len(got) < 20 {
 					t.Errorf("heard from the guest only: %s", strings.Join(got, "; "))
 				}
@@ -210,7 +224,9 @@ func (w *world) throw(s stage, g guest, peer *pod, attacks []attack) []string {
 
 func linkLocal(t *testing.T, g guest) netip.Addr {
 	t.Helper()
-	for _, word := range strings.Fields(nettest.Run(t, g.NS, "ip", "-6", "-o", "addr", "show", "dev", "eth0", "scope", "link")) {
+	for _, word := range strings.Fields(
+		nettest.Run(t, g.NS, "ip", "-6", "-o", "addr", "show", "dev", "eth0", "scope", "link"),
+	) {
 		if p, err := netip.ParsePrefix(word); err == nil {
 			return p.Addr()
 		}

@@ -20,8 +20,8 @@ const (
 	elsewhere = `{"type":"elsewhere"}`
 )
 
-// foreignPlugin makes a macvtap on a link that leads to the bridge of the other pods, as macvtap-cni does on a node's own, or, by its other name, a port of
-// that bridge, and gives addresses to whom is behind it.
+// foreignPlugin makes a macvtap on a link that leads to the bridge of the other pods, as macvtap-cni does on a node's
+// own, or, by its other name, a port of that bridge, and gives addresses to whom is behind it.
 const foreignPlugin = `#!/bin/sh
 cat > /dev/null
 end="p$CNI_CONTAINERID"
@@ -29,7 +29,8 @@ case $CNI_COMMAND in
 ADD)
 	ip link add "$end" type veth peer name "u$CNI_CONTAINERID" && ip link set "$end" master cni0 up || exit 1
 	if [ "${0##*/}" = macvtap ]; then
-		ip link set "u$CNI_CONTAINERID" up && ip link add link "u$CNI_CONTAINERID" name "m$CNI_CONTAINERID" type macvtap mode bridge || exit 1
+		ip link set "u$CNI_CONTAINERID" up &&
+	ip link add link "u$CNI_CONTAINERID" name "m$CNI_CONTAINERID" type macvtap mode bridge || exit 1
 		ip link set "m$CNI_CONTAINERID" netns "$CNI_NETNS" name "$CNI_IFNAME" || exit 1
 	else
 		ip link set "u$CNI_CONTAINERID" netns "$CNI_NETNS" name "$CNI_IFNAME" || exit 1
@@ -60,7 +61,8 @@ func plugins(t *testing.T) string {
 	return dir
 }
 
-// needs skips what cannot be here: the frames of a bridge's ports are only seen with br_netfilter, and an ordinary user opens no macvtap.
+// needs skips what cannot be here: the frames of a bridge's ports are only seen with br_netfilter, and an ordinary user
+// opens no macvtap.
 func (s site) needs(t *testing.T, policy bool) {
 	t.Helper()
 	switch {

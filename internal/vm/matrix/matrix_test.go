@@ -11,8 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestMatrix: whatever the binding, the family and the way the pod is attached, a guest and another pod reach each other, and the
-// guest is heard as the pod. What the machine has beside it on another network works as well.
+// TestMatrix: whatever the binding, the family and the way the pod is attached, a guest and another pod reach each
+// other, and the guest is heard as the pod. What the machine has beside it on another network works as well.
 func TestMatrix(t *testing.T) {
 	for name, by := range sites() {
 		for family, subnets := range families() {

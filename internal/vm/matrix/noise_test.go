@@ -19,7 +19,8 @@ import (
 // noises is how many frames a guest makes up.
 const noises = 400
 
-// TestNoise: whatever a guest sends, what others hear of it bears its own addresses, and the machine's network lives on.
+// TestNoise: whatever a guest sends, what others hear of it bears its own addresses, and the machine's network lives
+// on.
 func TestNoise(t *testing.T) {
 	for name, by := range sites() {
 		t.Run(name, func(t *testing.T) {
@@ -123,7 +124,8 @@ func (w *world) known(peer *pod) map[string]bool {
 func lie(frame []byte, p *pod) string {
 	node := netip.MustParseAddr("192.168.7.2") // speaks of packets that it could not deliver
 	own := func(a netip.Addr) bool {
-		return a == node || a.IsUnspecified() || a.Is6() && a.IsLinkLocalUnicast() || slices.ContainsFunc(p.addrs, func(o netip.Prefix) bool { return o.Addr() == a })
+		return a == node || a.IsUnspecified() || a.Is6() && a.IsLinkLocalUnicast() ||
+			slices.ContainsFunc(p.addrs, func(o netip.Prefix) bool { return o.Addr() == a })
 	}
 	src := frame[6:12]
 	routed := string(src) == string([]byte{0xee, 0xee, 0xee, 0xee, 0xee, 0xee})

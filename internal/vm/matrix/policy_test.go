@@ -53,7 +53,9 @@ func enforcer(t *testing.T, host *kernel.Conn, text string) attach.Guard {
 	files := map[string]string{"policy": text, "namespace": "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n"}
 	for i, label := range labels() {
 		name := fmt.Sprintf("pod%d", i+1)
-		files[name] = fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {namespace: shop, name: %s, uid: u-%s, labels: {app: %s}}\nspec: {nodeName: n1, containers: [{name: c}]}\n", name, name, label)
+		files[name] = fmt.Sprintf(
+			"apiVersion: v1\nkind: Pod\nmetadata: {namespace: shop, name: %s, uid: u-%s, labels: {app: %s}}\nspec: {nodeName: n1, containers: [{name: c}]}\n", name, name, label,
+		)
 	}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(path, name+".yaml"), []byte(text), 0o600); err != nil {
@@ -65,7 +67,8 @@ func enforcer(t *testing.T, host *kernel.Conn, text string) attach.Guard {
 		t.Fatal(err)
 	}
 	e := policy.New(policy.Config{
-		Node: "n1", Source: objects.Objects(), Objects: objects.Objects(), Host: host, Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
+		Node: "n1", Source: objects.Objects(), Objects: objects.Objects(), Host: host, Log: slog.New(slog.DiscardHandler),
+		Now: time.Now, After: time.After,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -77,15 +80,16 @@ func enforcer(t *testing.T, host *kernel.Conn, text string) attach.Guard {
 	return e
 }
 
-// TestPolicy: what policies say of a machine's pod holds for its guest, by each binding, in both directions and both families;
-// and no fragment, tag or option gets it past them.
+// TestPolicy: what policies say of a machine's pod holds for its guest, by each binding, in both directions and both
+// families; and no fragment, tag or option gets it past them.
 func TestPolicy(t *testing.T) {
 	all := sites()
 	all["elsewhere"] = site{flannel, elsewhere, []model.VMBinding{model.VMMasquerade, model.VMBridge, model.VMDirect}}
 	for name, by := range all {
 		t.Run(name, func(t *testing.T) {
 			by.needs(t, true)
-			w := newGuarded(t, by, func(host *kernel.Conn) attach.Guard { return enforcer(t, host, guestsPolicy) }, subnet4, subnet6)
+			w := newGuarded(t, by, func(host *kernel.Conn) attach.Guard { return enforcer(t, host, guestsPolicy) },
+				subnet4, subnet6)
 			friend, other := w.pod(false, false), w.pod(false, false)
 			for _, port := range []int{81, 82} {
 				serve(t, friend.ns, port, "friend")
@@ -109,7 +113,8 @@ func TestPolicy(t *testing.T) {
 // TestMultiNetworkPolicy: a policy of a further network holds for the guest that is on it, and is about nothing else.
 func TestMultiNetworkPolicy(t *testing.T) {
 	nettest.NeedBridgeNetfilter(t)
-	w := newGuarded(t, sites()["flannel"], func(host *kernel.Conn) attach.Guard { return enforcer(t, host, bluePolicy) }, subnet4)
+	w := newGuarded(t, sites()["flannel"], func(host *kernel.Conn) attach.Guard { return enforcer(t, host, bluePolicy) },
+		subnet4)
 	friend, other := w.pod(true, false), w.pod(true, false)
 	for i, p := range []*pod{friend, other} {
 		serve(t, p.ns, 81, "pod")
@@ -178,15 +183,23 @@ func (w *world) slipped(p *pod, g guest, friend *pod) {
 			return tagged(frame(ip(src.Addr(), dst.Addr(), protoUDP, whole(word))), typeVLAN, 0)
 		})
 		if i == 0 {
-			add("the first fragment", func(word []byte) []byte { return frame(ip(src.Addr(), dst.Addr(), protoUDP, whole(word)[:24], 0x2000)) })
-			add("the second fragment", func(word []byte) []byte { return frame(ip(src.Addr(), dst.Addr(), protoUDP, whole(word)[24:], 3)) })
+			add("the first fragment", func(word []byte) []byte {
+				return frame(ip(src.Addr(), dst.Addr(), protoUDP, whole(word)[:24], 0x2000))
+			})
+			add("the second fragment", func(word []byte) []byte {
+				return frame(ip(src.Addr(), dst.Addr(), protoUDP, whole(word)[24:], 3))
+			})
 			continue
 		}
 		add("behind an option", func(word []byte) []byte {
-			return frame(ip(src.Addr(), dst.Addr(), protoDest, slices.Concat([]byte{protoUDP, 0, 1, 4, 0, 0, 0, 0}, whole(word))))
+			return frame(
+				ip(src.Addr(), dst.Addr(), protoDest, slices.Concat([]byte{protoUDP, 0, 1, 4, 0, 0, 0, 0}, whole(word))),
+			)
 		})
 		add("in one fragment", func(word []byte) []byte {
-			return frame(ip(src.Addr(), dst.Addr(), protoFragment, slices.Concat([]byte{protoUDP, 0, 0, 0, 0, 0, 0, 7}, whole(word))))
+			return frame(
+				ip(src.Addr(), dst.Addr(), protoFragment, slices.Concat([]byte{protoUDP, 0, 0, 0, 0, 0, 0, 7}, whole(word))),
+			)
 		})
 	}
 	if got := w.throw(s, g, friend, frames); len(got) > 0 {

@@ -80,7 +80,8 @@ func (r *raw) heard(last string, again func(), words ...string) map[string]bool 
 	return out
 }
 
-// each calls f with the frames that come until one bears the last word. again is called whenever nothing came for a while.
+// each calls f with the frames that come until one bears the last word. again is called whenever nothing came for a
+// while.
 func (r *raw) each(last string, again func(), f func(frame []byte)) {
 	r.t.Helper()
 	buf := make([]byte, 1<<16)

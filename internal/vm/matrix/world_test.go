@@ -45,7 +45,8 @@ const (
 	blueLink         = "pod16477688c0e" // as KubeVirt names blue's
 )
 
-// site is a way in which pods are attached, and machines' pods where that is another one, with the bindings that they can have.
+// site is a way in which pods are attached, and machines' pods where that is another one, with the bindings that they
+// can have.
 type site struct {
 	by, machines string
 	bindings     []model.VMBinding
@@ -55,8 +56,9 @@ type site struct {
 func sites() map[string]site {
 	all := []model.VMBinding{model.VMMasquerade, model.VMBridge, model.VMManagedTap, model.VMDirect}
 	return map[string]site{
-		"flannel": {flannel, flannel, all}, "routed": {routed, routed, all}, "tap on the node": {routed, hostTap, []model.VMBinding{model.VMDirect}},
-		"macvtap": {flannel, tapped, []model.VMBinding{model.VMMacvtap}},
+		"flannel": {flannel, flannel, all}, "routed": {routed, routed, all},
+		"tap on the node": {routed, hostTap, []model.VMBinding{model.VMDirect}},
+		"macvtap":         {flannel, tapped, []model.VMBinding{model.VMMacvtap}},
 	}
 }
 
@@ -96,21 +98,27 @@ func newGuarded(t *testing.T, by site, obey func(*kernel.Conn) attach.Guard, sub
 	}
 	log := slog.New(slog.DiscardHandler)
 	reaper := kernel.NewReaper(host, log)
-	w := &world{t: t, data: t.TempDir(), plugins: plugins(t), Config: phase1.Config{Dir: filepath.Join(t.TempDir(), "vm"), Log: log}}
+	w := &world{
+		t: t, data: t.TempDir(), plugins: plugins(t), Config: phase1.Config{Dir: filepath.Join(t.TempDir(), "vm"), Log: log},
+	}
 	var ranges []string
 	for _, s := range subnets {
 		ranges = append(ranges, fmt.Sprintf(`[{"subnet":%q}]`, s))
 	}
-	addresses := strings.NewReplacer("IPAM", fmt.Sprintf(`{"type":"host-local","dataDir":%q,"ranges":[%s]}`, w.data, strings.Join(ranges, ",")))
+	addresses := strings.NewReplacer("IPAM",
+		fmt.Sprintf(`{"type":"host-local","dataDir":%q,"ranges":[%s]}`, w.data, strings.Join(ranges, ",")))
 	w.site = site{addresses.Replace(by.by), addresses.Replace(by.machines), by.bindings}
 	var guard attach.Guard
 	if obey != nil {
 		guard = obey(host)
 	}
 	w.Attacher = attach.New(attach.Config{
-		Guard: guard, Memory: memory, Host: host, Planners: plugin.InAgent(), Reaper: reaper, Now: time.Now, Boot: "this boot", Log: log,
-		Allocators: map[string]ipam.Allocator{"host-local": hostlocal.New(hostlocal.Config{CallerKnows: true}), "static": static.New()},
-		Linger:     20 * time.Millisecond, Exec: &foreign.Runner{Env: os.Environ()},
+		Guard: guard, Memory: memory, Host: host, Planners: plugin.InAgent(), Reaper: reaper, Now: time.Now,
+		Boot: "this boot", Log: log,
+		Allocators: map[string]ipam.Allocator{
+			"host-local": hostlocal.New(hostlocal.Config{CallerKnows: true}), "static": static.New(),
+		},
+		Linger: 20 * time.Millisecond, Exec: &foreign.Runner{Env: os.Environ()},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -132,12 +140,16 @@ func newGuarded(t *testing.T, by site, obey func(*kernel.Conn) attach.Guard, sub
 	nettest.Run(t, nil, "ip", "link", "set", "lo", "up")
 	// A node has a way out, by which it knows that it may answer for the routed pods' gateway.
 	for _, line := range []string{
-		"link add uplink type veth peer name wire", "link set uplink up", "link set wire up", "addr add 192.168.7.2/24 dev uplink",
+		"link add uplink type veth peer name wire", "link set uplink up", "link set wire up",
+		"addr add 192.168.7.2/24 dev uplink",
 		"route add default via 192.168.7.1",
 	} {
 		nettest.IP(t, nil, line)
 	}
-	for _, key := range []string{"net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0"} {
+	for _, key := range []string{
+		"net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.ipv4.conf.all.rp_filter=0",
+		"net.ipv4.conf.default.rp_filter=0",
+	} {
 		nettest.Run(t, nil, "sysctl", "-qw", key)
 	}
 	return w
@@ -191,8 +203,9 @@ func (w *world) attach(p *pod, network, conf, link string) model.Result {
 		w.t.Fatal(err)
 	}
 	job := attach.Job{Network: n, Netns: p.ns, Request: model.Request{
-		Network: n.Name, CNIVersion: n.CNIVersion, ContainerID: p.id, IfName: link, Netns: p.ns.Path(), CNIPath: []string{w.plugins},
-		Args: [][2]string{{"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", p.id}},
+		Network: n.Name, CNIVersion: n.CNIVersion, ContainerID: p.id, IfName: link, Netns: p.ns.Path(),
+		CNIPath: []string{w.plugins},
+		Args:    [][2]string{{"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", p.id}},
 	}}
 	if network != "net" {
 		job.Request.Origin = &model.Origin{Pod: model.PodRef{Namespace: "shop", Name: p.id}, Network: "shop/" + network}
@@ -219,7 +232,8 @@ func machine(bindings ...model.VMBinding) plan.Input {
 	for i, b := range bindings {
 		nic := model.VMInterface{Name: "default", Index: i, Binding: b, Model: "virtio"}
 		nic.Network = model.VMNetwork{
-			Name: "default", Primary: true, Pod: true, CIDR4: netip.MustParsePrefix("10.0.2.0/24"), CIDR6: netip.MustParsePrefix("fd10:0:2::/120"),
+			Name: "default", Primary: true, Pod: true, CIDR4: netip.MustParsePrefix("10.0.2.0/24"),
+			CIDR6: netip.MustParsePrefix("fd10:0:2::/120"),
 		}
 		if i > 0 {
 			nic.Name, nic.Network = "blue", model.VMNetwork{Name: "blue", Index: i, Definition: "blue"}

@@ -16,7 +16,8 @@ import (
 // Has tells whether a pod has a machine.
 func (m *Machines) Has(container string) bool { return len(m.of(container)) > 0 }
 
-// Compose is what the namespaces should be about an attachment: what the attachment made, with the pod's machine upon it.
+// Compose is what the namespaces should be about an attachment: what the attachment made, with the pod's machine upon
+// it.
 func (m *Machines) Compose(key model.AttachmentKey, f state.Fragment) state.Fragment {
 	for _, r := range m.of(key.ContainerID) {
 		var networks []plan.Network
@@ -30,8 +31,8 @@ func (m *Machines) Compose(key model.AttachmentKey, f state.Fragment) state.Frag
 	return f
 }
 
-// Leave takes the networks of a pod's machine that are about an interface out of the pod, before the interface goes. The
-// caller has the sandbox's turn; the pod's namespace may be gone.
+// Leave takes the networks of a pod's machine that are about an interface out of the pod, before the interface goes.
+// The caller has the sandbox's turn; the pod's namespace may be gone.
 func (m *Machines) Leave(ctx context.Context, key model.AttachmentKey, ns *netns.NS) error {
 	var errs []error
 	for _, r := range m.of(key.ContainerID) {

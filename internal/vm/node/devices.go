@@ -14,7 +14,8 @@ import (
 
 // withDevices adds the devices of the machine that the pod's networks were given, as far as nobody has said them.
 func withDevices(in *plan.Input, records []attach.Record) {
-	in.Ordinal = in.Ordinal || slices.ContainsFunc(records, func(r attach.Record) bool { return r.Request.IfName == "net1" })
+	in.Ordinal = in.Ordinal ||
+		slices.ContainsFunc(records, func(r attach.Record) bool { return r.Request.IfName == "net1" })
 	for _, nic := range in.VM.Interfaces {
 		if nic.Binding != model.VMSRIOV || nic.Absent || in.Devices[nic.Network.Name] != "" {
 			continue

@@ -14,20 +14,28 @@ import (
 	plan "github.com/weft-net/weft/internal/plan/vm"
 )
 
-// TestDevices: an sriov network has the device that its attachment was given, by the pod's link of it, whatever that link is
-// called; what the caller says counts.
+// TestDevices: an sriov network has the device that its attachment was given, by the pod's link of it, whatever that
+// link is called; what the caller says counts.
 func TestDevices(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "device.json")
-	if err := os.WriteFile(file, []byte(`{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:65:00.2"}}`), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(`{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:65:00.2"}}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	sriov := func(name string, index int) model.VMInterface {
-		return model.VMInterface{Name: name, Index: index, Binding: model.VMSRIOV, Network: model.VMNetwork{Name: name, Index: index, Definition: name}}
+		return model.VMInterface{
+			Name: name, Index: index, Binding: model.VMSRIOV,
+			Network: model.VMNetwork{Name: name, Index: index, Definition: name},
+		}
 	}
 	attached := func(link, device, file string) attach.Record {
 		return attach.Record{Request: model.Request{IfName: link, Origin: &model.Origin{Device: device, DeviceFile: file}}}
 	}
-	in := plan.Input{VM: model.VM{Interfaces: []model.VMInterface{sriov("red", 1), sriov("blue", 2), sriov("green", 3), sriov("white", 4)}}}
+	in := plan.Input{
+		VM: model.VM{
+			Interfaces: []model.VMInterface{sriov("red", 1), sriov("blue", 2), sriov("green", 3), sriov("white", 4)},
+		},
+	}
 	in.VM.Interfaces[3].Absent = true
 	records := []attach.Record{
 		{Request: model.Request{IfName: "eth0"}},
@@ -38,7 +46,8 @@ func TestDevices(t *testing.T) {
 	}
 	in.Devices = map[string]string{"green": "0000:01:00.0"}
 	withDevices(&in, records)
-	if d := cmp.Diff(map[string]string{"red": "0000:65:00.2", "blue": "0000:65:00.3", "green": "0000:01:00.0"}, in.Devices); d != "" {
+	if d := cmp.Diff(map[string]string{"red": "0000:65:00.2", "blue": "0000:65:00.3", "green": "0000:01:00.0"},
+		in.Devices); d != "" {
 		t.Errorf("by names (-want +have):\n%s", d)
 	}
 	in.Devices = nil

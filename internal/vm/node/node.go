@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node keeps the machines of a node's agent: it is asked over the agent's socket (package host is who asks), does it
-// as host.Local does, and tells attach what of a pod's network is a machine's.
+// Package node keeps the machines of a node's agent: it is asked over the agent's socket (package host is who asks),
+// does it as host.Local does, and tells attach what of a pod's network is a machine's.
 //
 //	verbs    Start, Stop, List
 //	attach   Compose: what a pod's namespace should be, with its machine; Leave: before an attachment goes
@@ -13,7 +13,8 @@
 //
 // # Pods of others
 //
-// A pod that this agent has not attached may have a machine, too. Nobody tells when it goes, so that is looked at now and then.
+// A pod that this agent has not attached may have a machine, too. Nobody tells when it goes, so that is looked at now
+// and then.
 package node
 
 import (
@@ -141,7 +142,8 @@ func (m *Machines) start(ctx context.Context, pod host.Pod, in plan.Input) (phas
 
 // attend has a machine's wires given to weft-guest, if there are any.
 func (m *Machines) attend(record phase1.Record, ns *netns.NS) error {
-	if m.local.Attended(record.Machine, record.In) || !slices.ContainsFunc(record.Networks, func(n phase1.Network) bool { return n.Guest != nil }) {
+	if m.local.Attended(record.Machine, record.In) ||
+		!slices.ContainsFunc(record.Networks, func(n phase1.Network) bool { return n.Guest != nil }) {
 		return nil
 	}
 	ended, err := m.local.Attend(record, ns, host.GuestSocket)
@@ -161,7 +163,9 @@ func (m *Machines) attend(record phase1.Record, ns *netns.NS) error {
 }
 
 // turn waits for the turn of a pod and tells its sandbox and attachments, where the agent knows them.
-func (m *Machines) turn(ctx context.Context, ns *netns.NS) (container string, release func(), records []attach.Record, err error) {
+func (m *Machines) turn(
+	ctx context.Context, ns *netns.NS,
+) (container string, release func(), records []attach.Record, err error) {
 	id, err := ns.ID()
 	if err != nil {
 		return "", nil, nil, err
@@ -209,7 +213,8 @@ func (m *Machines) attached(container string) ([]attach.Record, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, model.Faultf(model.CodeInvalidEnv, "make it anew", "pod %s has been detached from its networks meanwhile", container)
+		return nil, model.Faultf(model.CodeInvalidEnv, "make it anew",
+			"pod %s has been detached from its networks meanwhile", container)
 	}
 	return out, nil
 }

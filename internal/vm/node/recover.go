@@ -19,8 +19,8 @@ const watchEvery = 10 * time.Second
 // recoverTime bounds what is done for one machine when an agent starts.
 const recoverTime = 15 * time.Second
 
-// Load remembers the machines of an agent before this one, so that attach's own recovery takes them out of the pods that it
-// undoes.
+// Load remembers the machines of an agent before this one, so that attach's own recovery takes them out of the pods
+// that it undoes.
 func (m *Machines) Load(ctx context.Context) error {
 	err := m.cfg.Phase1.Sweep(ctx)
 	all, listErr := m.local.List(ctx)
@@ -30,8 +30,8 @@ func (m *Machines) Load(ctx context.Context) error {
 	return errors.Join(err, listErr)
 }
 
-// Recover goes on with the machines that are there: what a killed call left unfinished is taken out of the pods, what went with
-// a pod is forgotten, and weft-guests are given their wires again.
+// Recover goes on with the machines that are there: what a killed call left unfinished is taken out of the pods, what
+// went with a pod is forgotten, and weft-guests are given their wires again.
 func (m *Machines) Recover(ctx context.Context) error {
 	all, err := m.local.List(ctx)
 	errs := []error{err}

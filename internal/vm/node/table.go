@@ -31,7 +31,9 @@ func (m *Machines) drop(r phase1.Record) {
 
 // forget is drop for who holds m.mu.
 func (m *Machines) forget(r phase1.Record) {
-	rest := slices.DeleteFunc(slices.Clone(m.in[r.Container]), func(o phase1.Record) bool { return o.Machine == r.Machine && o.In == r.In })
+	rest := slices.DeleteFunc(slices.Clone(m.in[r.Container]), func(o phase1.Record) bool {
+		return o.Machine == r.Machine && o.In == r.In
+	})
 	if len(rest) == 0 {
 		delete(m.in, r.Container)
 		return

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// watched tells whether a machine is looked at now and then: one in a pod of others, which nobody tells of, and one whose guest is
-// joined to the pod's link, which nothing else would notice.
+// watched tells whether a machine is looked at now and then: one in a pod of others, which nobody tells of, and one
+// whose guest is joined to the pod's link, which nothing else would notice.
 func watched(r phase1.Record) bool { return r.Container == "" || len(r.Joins()) > 0 }
 
 // toWatch are the machines that are looked at.
@@ -75,7 +75,8 @@ func (m *Machines) look(ctx context.Context, r phase1.Record) error {
 	defer func() { _ = ns.Close() }()
 	cut, err := phase1.Rejoin(ctx, ns, r.Joins())
 	if len(cut) > 0 && err == nil {
-		m.cfg.Log.Warn("a guest was cut off, and is joined to the pod's network again", "machine", r.Machine, "join", cut[0].Want)
+		m.cfg.Log.Warn("a guest was cut off, and is joined to the pod's network again", "machine", r.Machine,
+			"join", cut[0].Want)
 	}
 	return err
 }

@@ -45,7 +45,8 @@ func pod(t *testing.T) *netns.NS {
 func machines(t *testing.T, looks <-chan time.Time) *Machines {
 	t.Helper()
 	return New(Config{
-		Phase1: phase1.Config{Dir: filepath.Join(t.TempDir(), "vm")}, Memory: stranger{}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Phase1: phase1.Config{Dir: filepath.Join(t.TempDir(), "vm")}, Memory: stranger{},
+		Log:   slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Hold:  func(context.Context, string) (func(), error) { return func() {}, nil },
 		After: func(time.Duration) <-chan time.Time { return looks },
 	})
@@ -62,9 +63,11 @@ func ask(t *testing.T, a host.Ask) []byte {
 
 // direct is a machine with one interface by weft-direct.
 func direct() *plan.Input {
-	return &plan.Input{Join: state.JoinMirred, VM: model.VM{Namespace: "shop", Name: "vm1", Path: "spec", Interfaces: []model.VMInterface{{
-		Name: "default", Binding: model.VMDirect, Model: "virtio", Network: model.VMNetwork{Name: "default", Primary: true, Pod: true},
-	}}}}
+	return &plan.Input{
+		Join: state.JoinMirred, VM: model.VM{Namespace: "shop", Name: "vm1", Path: "spec", Interfaces: []model.VMInterface{{
+			Name: "default", Binding: model.VMDirect, Model: "virtio",
+			Network: model.VMNetwork{Name: "default", Primary: true, Pod: true},
+		}}}}
 }
 
 // TestCloseWhileAMachineRuns: an agent ends at once, whatever runs on its node. The machine's network stays.
@@ -92,12 +95,13 @@ func TestCloseWhileAMachineRuns(t *testing.T) {
 		t.Fatal("Close does not return")
 	}
 	if err := r.Still(t.Context(), ns); err != nil || m.local.Attended(r.Machine, r.In) {
-		t.Errorf("network of the machine: %v; wires given: %t, want no error and false", err, m.local.Attended(r.Machine, r.In))
+		t.Errorf("network of the machine: %v; wires given: %t, want no error and false", err,
+			m.local.Attended(r.Machine, r.In))
 	}
 }
 
-// TestCutGuest: a guest that somebody has cut off from its pod's link is joined to it when the machine is looked at; when the machine
-// has left nobody looks any more.
+// TestCutGuest: a guest that somebody has cut off from its pod's link is joined to it when the machine is looked at;
+// when the machine has left nobody looks any more.
 func TestCutGuest(t *testing.T) {
 	looks := make(chan time.Time)
 	ns, m := pod(t), machines(t, looks)

@@ -19,7 +19,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestDirect: the guest has the pod's address and place on the wire, also where that is routed; the pod has all that it had.
+// TestDirect: the guest has the pod's address and place on the wire, also where that is routed; the pod has all that it
+// had.
 func TestDirect(t *testing.T) {
 	for name, attach := range worlds() {
 		for _, how := range state.JoinWays() {
@@ -67,7 +68,8 @@ func direct(t *testing.T, name string, attach func(*world), how state.JoinHow, m
 	}
 }
 
-// TestRejoin: a join of which somebody has taken away an end, or all, is brought back, and nothing is written where all is there.
+// TestRejoin: a join of which somebody has taken away an end, or all, is brought back, and nothing is written where all
+// is there.
 func TestRejoin(t *testing.T) {
 	for _, how := range state.JoinWays() {
 		t.Run(string(how), func(t *testing.T) {
@@ -117,14 +119,15 @@ func (w *world) cut(how state.JoinHow, link string) {
 // bootOr boots a machine, or leaves the test out where its links cannot be joined in the way that is meant.
 func (w *world) bootOr(in plan.Input) *netns.NS {
 	w.t.Helper()
-	if _, err := w.Start(w.t.Context(), w.pod, "pod1", in); errors.Is(err, unix.EPERM) || errors.Is(err, ebpf.ErrNotSupported) {
+	if _, err := w.Start(w.t.Context(), w.pod, "pod1", in); errors.Is(err, unix.EPERM) ||
+		errors.Is(err, ebpf.ErrNotSupported) {
 		nettest.Without(w.t, fmt.Sprintf("links cannot be joined by %s here: %v", in.Join, err))
 	}
 	return w.boot(in)
 }
 
-// TestDirectSubnet: a guest that wants a subnet around its single address is given one, whose other addresses are reached by the
-// gateway.
+// TestDirectSubnet: a guest that wants a subnet around its single address is given one, whose other addresses are
+// reached by the gateway.
 func TestDirectSubnet(t *testing.T) {
 	for _, how := range state.JoinWays() {
 		t.Run(string(how), func(t *testing.T) {

@@ -57,8 +57,8 @@ func TestBeKilled(t *testing.T) {
 	}
 }
 
-// killed runs a call in a process of its own that ends before a step (-1: none), or after a time, and tells whether it was
-// killed.
+// killed runs a call in a process of its own that ends before a step (-1: none), or after a time, and tells whether it
+// was killed.
 func (w *world) killed(call string, step int, after time.Duration) bool {
 	w.t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestBeKilled$")
@@ -71,7 +71,8 @@ func (w *world) killed(call string, step int, after time.Duration) bool {
 	if err := cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
-	kill := time.AfterFunc(after, func() { _ = cmd.Process.Kill() }) // a process that is there, however late it was started
+	// a process that is there, however late it was started
+	kill := time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()
 	err := cmd.Wait()
 	if err == nil {

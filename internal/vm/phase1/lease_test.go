@@ -37,8 +37,8 @@ ip link set eth0 mtu "$mtu"
 echo "$ip/$mask $mtu $hostname $dns" > "$LEASE"
 `
 
-// TestLease: an ordinary DHCP client in the guest gets what it needs for packets to pass, by each binding, in each kind of
-// pod.
+// TestLease: an ordinary DHCP client in the guest gets what it needs for packets to pass, by each binding, in each kind
+// of pod.
 func TestLease(t *testing.T) {
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
@@ -54,7 +54,8 @@ func TestLease(t *testing.T) {
 					far = "169.254.1.1"
 				}
 				if binding != model.VMMasquerade {
-					want = map[string]string{"flannel": "10.244.1.5/24", "routed": "10.244.1.5/32"}[attached] + want[len("10.0.2.2/24"):]
+					want = map[string]string{"flannel": "10.244.1.5/24", "routed": "10.244.1.5/32"}[attached] +
+						want[len("10.0.2.2/24"):]
 				}
 				in := machine(binding)
 				in.DNS.Nameservers = []string{"10.96.0.10"}
@@ -101,7 +102,8 @@ func (w *world) client(guest *netns.NS, busybox string) string {
 	if err := os.WriteFile(script, []byte(leased), 0o700); err != nil {
 		w.t.Fatal(err)
 	}
-	out, err := nettest.Try(guest, "env", "LEASE="+lease, "timeout", "60", busybox, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "20", "-T", "1", "-s", script,
+	out, err := nettest.Try(guest, "env", "LEASE="+lease, "timeout", "60", busybox, "udhcpc", "-i", "eth0", "-n", "-q",
+		"-f", "-t", "20", "-T", "1", "-s", script,
 		"-O", "mtu", "-O", "staticroutes", "-O", "hostname")
 	if err != nil {
 		w.t.Fatalf("%v\n%s", err, out)
@@ -115,7 +117,9 @@ func (w *world) client(guest *netns.NS, busybox string) string {
 
 // TestRouter: the guest's kernel finds its way out by itself.
 func TestRouter(t *testing.T) {
-	for binding, own := range map[model.VMBinding]string{model.VMMasquerade: "fd10:0:2::2/128", model.VMDirect: "fd00:1::5/128"} {
+	for binding, own := range map[model.VMBinding]string{
+		model.VMMasquerade: "fd10:0:2::2/128", model.VMDirect: "fd00:1::5/128",
+	} {
 		t.Run(string(binding), func(t *testing.T) { router(t, binding, own) })
 	}
 }

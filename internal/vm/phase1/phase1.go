@@ -12,9 +12,9 @@
 //	finished  all of it is there
 //	leaving   some of it may be gone
 //
-// A call that was killed is taken up where it was: what is started is done again by the plan on disk, which is what makes
-// that safe. The kernel is not asked again what the pod was like, because by then the pod is not like that. A call that
-// fails takes back what it began; the pod's network is then as it was.
+// A call that was killed is taken up where it was: what is started is done again by the plan on disk, which is what
+// makes that safe. The kernel is not asked again what the pod was like, because by then the pod is not like that. A
+// call that fails takes back what it began; the pod's network is then as it was.
 package phase1
 
 import (
@@ -42,8 +42,8 @@ type Config struct {
 	Boot string
 	// Container is the sandbox of the pods of Start, where an agent attached them.
 	Container string
-	// Root is the root directory of the hypervisor's container, where Start gives the machine's user the node's vhost-net and its macvtaps'
-	// devices, or "".
+	// Root is the root directory of the hypervisor's container, where Start gives the machine's user the node's vhost-net
+	// and its macvtaps' devices, or "".
 	Root string
 	// Vhost, which may be nil, is asked for that device in UsableVhost's place: for tests.
 	Vhost func() (number uint64, ok bool)
@@ -122,7 +122,8 @@ func (w *work) plan(ctx context.Context, in plan.Input) error {
 			continue
 		}
 		if was := w.record.Networks[at].Interface.Binding; was != nic.Binding {
-			return model.Faultf(model.CodeInvalidConf, "stop the machine first", "%s.domain.devices.interfaces[%d]: network %q is bound by %s in the pod, not by %s",
+			return model.Faultf(model.CodeInvalidConf, "stop the machine first",
+				"%s.domain.devices.interfaces[%d]: network %q is bound by %s in the pod, not by %s",
 				in.VM.Path, nic.Index, nic.Name, was, nic.Binding)
 		}
 		w.record.Networks[at].Interface.Down, w.record.Networks[at].Device.Down = nic.Down, nic.Down
@@ -158,7 +159,8 @@ func (w *work) plan(ctx context.Context, in plan.Input) error {
 		mac := n.Device.MAC
 		i := slices.IndexFunc(w.record.Networks, func(o Network) bool { return mac != "" && o.Device.MAC == mac })
 		if i >= 0 {
-			return model.Faultf(model.CodeInvalidConf, "choose another one", "%s.domain.devices.interfaces[%d].macAddress: %s is the address of interface %q already",
+			return model.Faultf(model.CodeInvalidConf, "choose another one",
+				"%s.domain.devices.interfaces[%d].macAddress: %s is the address of interface %q already",
 				in.VM.Path, n.Interface.Index, mac, w.record.Networks[i].Interface.Name)
 		}
 	}
@@ -203,8 +205,8 @@ func (w *work) begin(ctx context.Context) (begun []string, err error) {
 	return begun, nil
 }
 
-// apply brings a network about. Where the kernel has no dummy, a bridge without ports keeps the name of the pod's link: it
-// is down, and holds addresses as well.
+// apply brings a network about. Where the kernel has no dummy, a bridge without ports keeps the name of the pod's link:
+// it is down, and holds addresses as well.
 func (w *work) apply(ctx context.Context, n *Network) error {
 	err := w.spaces.Apply(ctx, n.Fragment)
 	if !errors.Is(err, unix.EOPNOTSUPP) {
@@ -231,8 +233,10 @@ func (w *work) fault(nic model.VMInterface, err error) error {
 	case errors.Is(err, kernel.ErrMissing), errors.Is(err, kernel.ErrGone):
 		code, hint = model.CodeInvalidEnv, "the pod has changed since it was looked at: make it anew"
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPROTONOSUPPORT):
-		code, hint = model.CodeInvalidEnv, "the kernel needs tun and bridge; for masquerade nf_tables with nft_nat and nft_masq; for the direct binding eBPF, nft_fwd_netdev or act_mirred with cls_u32; "+
-			"to guard a macvtap the egress hook of nftables (Linux 5.16, CONFIG_NETFILTER_EGRESS), or trust in the guest (--trust-guest)"
+		code, hint = model.CodeInvalidEnv,
+			"the kernel needs tun and bridge; for masquerade nf_tables with nft_nat and nft_masq; for the direct binding eBPF, nft_fwd_netdev or act_mirred with cls_u32; "+
+				"to guard a macvtap the egress hook of nftables (Linux 5.16, CONFIG_NETFILTER_EGRESS), or trust in the guest (--trust-guest)"
 	}
-	return model.Faultf(code, hint, "%s.domain.devices.interfaces[%d]: network %q: %w", w.record.Path, nic.Index, nic.Name, err)
+	return model.Faultf(code, hint, "%s.domain.devices.interfaces[%d]: network %q: %w", w.record.Path, nic.Index,
+		nic.Name, err)
 }

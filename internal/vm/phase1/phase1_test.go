@@ -25,13 +25,16 @@ func worlds() map[string]func(*world) {
 
 func machines() map[string]plan.Input {
 	listed, queues := machine(model.VMMasquerade), machine(model.VMBridge)
-	listed.VM.Interfaces[0].Ports = []model.VMPorts{{Protocol: "tcp", First: 80, Last: 90}, {Protocol: "udp", First: 53, Last: 53}}
+	listed.VM.Interfaces[0].Ports = []model.VMPorts{
+		{Protocol: "tcp", First: 80, Last: 90}, {Protocol: "udp", First: 53, Last: 53},
+	}
 	listed.VM.MigrationPorts = []uint16{49152, 49153}
 	queues.VM.Queues, queues.SoftChecksums = 4, true
 	mesh := machine(model.VMMasquerade)
 	mesh.VM.Mesh = true
 	return map[string]plan.Input{
-		"masquerade": machine(model.VMMasquerade), "listed": listed, "mesh": mesh, "bridge": machine(model.VMBridge), "queues": queues,
+		"masquerade": machine(model.VMMasquerade), "listed": listed, "mesh": mesh, "bridge": machine(model.VMBridge),
+		"queues":  queues,
 		"several": machine(model.VMMasquerade, model.VMBridge), "managed": machine(model.VMManagedTap, model.VMManagedTap),
 		"direct": machine(model.VMDirect), "directs": machine(model.VMDirect, model.VMDirect),
 	}
@@ -92,14 +95,16 @@ func TestPlugAndUnplug(t *testing.T) {
 	}
 }
 
-// TestUnpluggedAll: a machine that stays in its pod without any network leaves nothing of it changed, and gets one again.
+// TestUnpluggedAll: a machine that stays in its pod without any network leaves nothing of it changed, and gets one
+// again.
 func TestUnpluggedAll(t *testing.T) {
 	for _, binding := range []model.VMBinding{model.VMBridge, model.VMMasquerade} {
 		t.Run(string(binding), func(t *testing.T) {
 			w := newWorld(t)
 			w.flannel()
 			settings := func() string {
-				return nettest.Run(t, w.pod, "sysctl", "net.ipv4.ip_forward", "net.ipv4.conf.all.arp_ignore", "net.ipv6.conf.all.forwarding")
+				return nettest.Run(t, w.pod, "sysctl", "net.ipv4.ip_forward", "net.ipv4.conf.all.arp_ignore",
+					"net.ipv6.conf.all.forwarding")
 			}
 			before, were := w.looks(), settings()
 			w.start(machine(binding))
@@ -140,8 +145,9 @@ func TestChanged(t *testing.T) {
 	twin := machine(model.VMBridge, model.VMBridge)
 	twin.VM.Interfaces[1].MAC = r.Networks[0].Device.MAC
 	for want, in := range map[string]plan.Input{
-		`spec.domain.devices.interfaces[0]: network "default" is bound by bridge in the pod, not by masquerade (stop the machine first)`:                    machine(model.VMMasquerade),
-		`spec.domain.devices.interfaces[1].macAddress: ` + r.Networks[0].Device.MAC + ` is the address of interface "default" already (choose another one)`: twin,
+		`spec.domain.devices.interfaces[0]: network "default" is bound by bridge in the pod, not by masquerade (stop the machine first)`: machine(model.VMMasquerade),
+		`spec.domain.devices.interfaces[1].macAddress: ` + r.Networks[0].Device.MAC +
+			` is the address of interface "default" already (choose another one)`: twin,
 	} {
 		if _, err := w.Start(t.Context(), w.pod, "pod1", in); err == nil || err.Error() != want {
 			t.Errorf("\n got %v\nwant %s", err, want)
@@ -177,7 +183,8 @@ func TestNewPod(t *testing.T) {
 		t.Fatalf("%+v %v", r, err)
 	}
 	next.same(r)
-	if _, _, err := w.Read("shop/vm1", ""); err == nil || err.Error() != "machine shop/vm1 is in the pods pod1 and pod2 (say which of them is meant)" {
+	if _, _, err := w.Read("shop/vm1", ""); err == nil ||
+		err.Error() != "machine shop/vm1 is in the pods pod1 and pod2 (say which of them is meant)" {
 		t.Errorf("%v", err)
 	}
 	if err := w.Undo(t.Context(), w.pod, "pod1", "shop/vm1"); err != nil {
@@ -223,9 +230,20 @@ func TestRefused(t *testing.T) {
 		spoil func(*world)
 		want  string
 	}{
-		"no link": {func(w *world) { w.ip(w.pod, "link del eth0") }, nic + `.name: network "default": the pod has no link eth0 (the pod must be attached to the network first)`},
-		"tap":     {func(w *world) { w.ip(w.pod, "tuntap add tap0 mode tap user 0") }, nic + `.name: network "default": the pod has a link tap0 already (tun) (take it away, or start the machine in a pod of its own)`},
-		"bridge":  {func(w *world) { w.ip(w.pod, "link add k6t-eth0 type bridge") }, nic + `.name: network "default": the pod has a link k6t-eth0 already (bridge) (take it away, or start the machine in a pod of its own)`},
+		"no link": {
+			func(w *world) { w.ip(w.pod, "link del eth0") },
+			nic + `.name: network "default": the pod has no link eth0 (the pod must be attached to the network first)`,
+		},
+		"tap": {
+			func(w *world) { w.ip(w.pod, "tuntap add tap0 mode tap user 0") },
+			nic +
+				`.name: network "default": the pod has a link tap0 already (tun) (take it away, or start the machine in a pod of its own)`,
+		},
+		"bridge": {
+			func(w *world) { w.ip(w.pod, "link add k6t-eth0 type bridge") },
+			nic +
+				`.name: network "default": the pod has a link k6t-eth0 already (bridge) (take it away, or start the machine in a pod of its own)`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -255,7 +273,9 @@ func TestVanished(t *testing.T) {
 		return nil
 	}
 	_, err := w.Start(t.Context(), w.pod, "pod1", machine(model.VMBridge))
-	if err == nil || !strings.Contains(err.Error(), `spec.domain.devices.interfaces[0]: network "default": pod: link eth0 does not exist`) {
+	if err == nil ||
+		!strings.Contains(err.Error(),
+			`spec.domain.devices.interfaces[0]: network "default": pod: link eth0 does not exist`) {
 		t.Errorf("%v", err)
 	}
 	if out := nettest.Run(t, w.pod, "ip", "-br", "link"); strings.Contains(out, "tap0") || strings.Contains(out, "k6t") {
@@ -315,8 +335,8 @@ func TestOneAtATime(t *testing.T) {
 	w.start(machine(model.VMBridge))
 }
 
-// TestDummyStandIn: what keeps the name of the pod's link is a dummy where the kernel has one, else a bridge, or a bridge where
-// that is asked for; all stay down.
+// TestDummyStandIn: what keeps the name of the pod's link is a dummy where the kernel has one, else a bridge, or a
+// bridge where that is asked for; all stay down.
 func TestDummyStandIn(t *testing.T) {
 	for _, kind := range []state.Kind{state.Dummy, state.Bridge} {
 		w := newWorld(t)

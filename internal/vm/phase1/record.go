@@ -45,8 +45,8 @@ type Record struct {
 	In      string `json:"in"`
 	// Boot is the boot of the node in which it was written.
 	Boot string `json:"boot,omitempty"`
-	// Netns is where the pod's namespace could be opened, Namespace that one's name among all, and Container the pod's sandbox
-	// where an agent attached it.
+	// Netns is where the pod's namespace could be opened, Namespace that one's name among all, and Container the pod's
+	// sandbox where an agent attached it.
 	Netns     string `json:"netns,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	Container string `json:"container,omitempty"`
@@ -129,7 +129,8 @@ func (c Config) Read(key, pod string) (r Record, found bool, err error) {
 			continue
 		}
 		if found {
-			return Record{}, false, model.Faultf(model.CodeInvalidEnv, "say which of them is meant", "machine %s is in the pods %s and %s", key, r.In, one.In)
+			return Record{}, false, model.Faultf(model.CodeInvalidEnv, "say which of them is meant",
+				"machine %s is in the pods %s and %s", key, r.In, one.In)
 		}
 		r, found = one, true
 	}
@@ -166,7 +167,8 @@ func (c Config) read(path string) (r Record, found bool, err error) {
 		return Record{}, false, fmt.Errorf("%s: %w", what, err)
 	}
 	if r.Version > version {
-		return Record{}, false, model.Faultf(model.CodeIO, "it was written by a later weft", "record of machine %s: %s has version %d, %d is known",
+		return Record{}, false, model.Faultf(model.CodeIO, "it was written by a later weft",
+			"record of machine %s: %s has version %d, %d is known",
 			r.Machine, path, r.Version, version)
 	}
 	r.exists = true
@@ -195,7 +197,8 @@ func (w *work) save(why string) error {
 		return fmt.Errorf("record of machine %s: %w", w.record.Machine, err)
 	}
 	if err := atomicfile.Write(w.path(w.record.Machine, w.record.In), b, 0o600, atomicfile.CrashSafe); err != nil {
-		return model.Faultf(model.CodeIO, "the directory must be writable and have room", "record of machine %s: %w", w.record.Machine, err)
+		return model.Faultf(model.CodeIO, "the directory must be writable and have room", "record of machine %s: %w",
+			w.record.Machine, err)
 	}
 	w.record.exists = true
 	return nil

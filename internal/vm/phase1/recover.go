@@ -11,17 +11,20 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// Recover takes out of a pod what a killed call of a machine left unfinished there; what is finished stays, and is told. It is
-// for who starts after that call, when nobody may come to take it up.
+// Recover takes out of a pod what a killed call of a machine left unfinished there; what is finished stays, and is
+// told. It is for who starts after that call, when nobody may come to take it up.
 func (c Config) Recover(ctx context.Context, ns *netns.NS, pod, key string) (Record, error) {
 	return c.leaveSome(ctx, ns, pod, key, func(n Network) bool { return n.State != Finished })
 }
 
-// Leave takes those networks of a machine out of its pod that are about one of the pod's links, as before that link is taken.
-// Devices of the node, which have no link, go with the pod's first one, which is taken last. The pod may be gone.
+// Leave takes those networks of a machine out of its pod that are about one of the pod's links, as before that link is
+// taken. Devices of the node, which have no link, go with the pod's first one, which is taken last. The pod may be
+// gone.
 func (c Config) Leave(ctx context.Context, ns *netns.NS, pod, key, podLink string) (Record, error) {
 	const first = "eth0"
-	return c.leaveSome(ctx, ns, pod, key, func(n Network) bool { return n.PodLink == podLink || n.PodLink == "" && podLink == first })
+	return c.leaveSome(ctx, ns, pod, key, func(n Network) bool {
+		return n.PodLink == podLink || n.PodLink == "" && podLink == first
+	})
 }
 
 func (c Config) leaveSome(ctx context.Context, ns *netns.NS, pod, key string, out func(Network) bool) (Record, error) {

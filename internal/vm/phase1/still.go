@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Still makes sure that what was made for a machine is in its pod yet: what has gone since, or has been changed, is told with the
-// field of the network that it is about. It is for who gives the machine to a hypervisor.
+// Still makes sure that what was made for a machine is in its pod yet: what has gone since, or has been changed, is
+// told with the field of the network that it is about. It is for who gives the machine to a hypervisor.
 func (r Record) Still(ctx context.Context, ns *netns.NS) error {
 	s, closeAll, err := dial(ns)
 	if err != nil {
@@ -46,8 +46,10 @@ func (r Record) Still(ctx context.Context, ns *netns.NS) error {
 			what = fmt.Sprint(lacking[0])
 		}
 		if what != "" {
-			return model.Faultf(model.CodeInvalidEnv, "take the machine out of the pod and start it again (weft vm phase1 --undo)",
-				"%s.domain.devices.interfaces[%d]: network %q is not in the pod any more as it was made: %s", r.Path, n.Interface.Index, n.Interface.Name, what)
+			return model.Faultf(
+				model.CodeInvalidEnv, "take the machine out of the pod and start it again (weft vm phase1 --undo)",
+				"%s.domain.devices.interfaces[%d]: network %q is not in the pod any more as it was made: %s", r.Path,
+				n.Interface.Index, n.Interface.Name, what)
 		}
 	}
 	return nil
@@ -63,8 +65,8 @@ func (r Record) Joins() (out []state.Join) {
 	return out
 }
 
-// Rejoin brings back what somebody has taken away of joins in a pod, and tells what that was. Where a tap or a link has gone there is
-// nothing to join: who takes it away means the guest.
+// Rejoin brings back what somebody has taken away of joins in a pod, and tells what that was. Where a tap or a link has
+// gone there is nothing to join: who takes it away means the guest.
 func Rejoin(ctx context.Context, ns *netns.NS, joins []state.Join) ([]state.Difference, error) {
 	if len(joins) == 0 {
 		return nil, nil

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestGoneBetween: what vanishes between the phases is told with its field before a hypervisor has it; the machine can still be
-// taken out, and leaves nothing.
+// TestGoneBetween: what vanishes between the phases is told with its field before a hypervisor has it; the machine can
+// still be taken out, and leaves nothing.
 func TestGoneBetween(t *testing.T) {
 	const nic = `spec.domain.devices.interfaces[0]: network "default" is not in the pod any more as it was made: `
 	for name, c := range map[string]struct {
@@ -20,13 +20,23 @@ func TestGoneBetween(t *testing.T) {
 		spoil   func(*world)
 		want    string
 	}{
-		"the pod's link":        {model.VMMasquerade, func(w *world) { w.ip(w.far, "link del wire") }, nic + "the pod has no link eth0"},
-		"the link on the wire":  {model.VMBridge, func(w *world) { w.ip(w.far, "link del wire") }, nic},
-		"the tap":               {model.VMBridge, func(w *world) { w.ip(w.pod, "link del tap0") }, nic + "the pod has no link tap0"},
-		"the bridge":            {model.VMMasquerade, func(w *world) { w.ip(w.pod, "link del k6t-eth0") }, nic},
-		"the rules":             {model.VMMasquerade, func(w *world) { nettest.Run(w.t, w.pod, "nft", "flush", "ruleset") }, nic},
-		"the way of the guest":  {model.VMDirect, func(w *world) { w.ip(w.pod, "link del tap0") }, nic + "the pod has no link tap0"},
-		"the guest's whole way": {model.VMDirect, func(w *world) { w.ip(w.far, "link del wire") }, nic + "the pod has no link eth0"},
+		"the pod's link": {
+			model.VMMasquerade, func(w *world) { w.ip(w.far, "link del wire") }, nic + "the pod has no link eth0",
+		},
+		"the link on the wire": {model.VMBridge, func(w *world) { w.ip(w.far, "link del wire") }, nic},
+		"the tap": {
+			model.VMBridge, func(w *world) { w.ip(w.pod, "link del tap0") }, nic + "the pod has no link tap0",
+		},
+		"the bridge": {model.VMMasquerade, func(w *world) { w.ip(w.pod, "link del k6t-eth0") }, nic},
+		"the rules": {
+			model.VMMasquerade, func(w *world) { nettest.Run(w.t, w.pod, "nft", "flush", "ruleset") }, nic,
+		},
+		"the way of the guest": {
+			model.VMDirect, func(w *world) { w.ip(w.pod, "link del tap0") }, nic + "the pod has no link tap0",
+		},
+		"the guest's whole way": {
+			model.VMDirect, func(w *world) { w.ip(w.far, "link del wire") }, nic + "the pod has no link eth0",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -42,7 +52,8 @@ func TestGoneBetween(t *testing.T) {
 				t.Errorf("\n got %v\nwant %s", err, c.want)
 			}
 			w.undo()
-			if out := nettest.Run(t, w.pod, "ip", "-br", "link"); strings.Contains(out, "tap") || strings.Contains(out, "k6t") || strings.Contains(out, "nic") {
+			if out := nettest.Run(t, w.pod, "ip", "-br", "link"); strings.Contains(out, "tap") || strings.Contains(out, "k6t") ||
+				strings.Contains(out, "nic") {
 				t.Errorf("left: %s", out)
 			}
 			if out := nettest.Run(t, w.pod, "nft", "list", "ruleset"); out != "" {

@@ -16,7 +16,8 @@ import (
 	plan "github.com/weft-net/weft/internal/plan/vm"
 )
 
-// boot starts a machine with a relay in the place of its hypervisor: the guest has the addresses and routes that it is told.
+// boot starts a machine with a relay in the place of its hypervisor: the guest has the addresses and routes that it is
+// told.
 func (w *world) boot(in plan.Input) *netns.NS {
 	w.t.Helper()
 	r := w.start(in)
@@ -63,8 +64,8 @@ func (w *world) ping(from *netns.NS, to string) {
 	w.t.Errorf("ping %s: %v\n%s", to, err, out)
 }
 
-// serve answers connections in a namespace with a name, and with who called. Each family has a listener of its own: what
-// "tcp" listens on is decided once for a process, in whatever namespace that happens.
+// serve answers connections in a namespace with a name, and with who called. Each family has a listener of its own:
+// what "tcp" listens on is decided once for a process, in whatever namespace that happens.
 func (w *world) serve(ns *netns.NS, at, name string) {
 	w.t.Helper()
 	families := []string{"tcp4", "tcp6"}
@@ -176,7 +177,8 @@ func TestMasqueradePorts(t *testing.T) {
 	w.called(w.pod, "127.0.0.1:83", "pod 127.0.0.1")
 }
 
-// TestMesh: beside a proxy only port 22 leads to the guest; the rest is the proxy's, which reaches it by the pod's address.
+// TestMesh: beside a proxy only port 22 leads to the guest; the rest is the proxy's, which reaches it by the pod's
+// address.
 func TestMesh(t *testing.T) {
 	w := newWorld(t)
 	w.flannel()

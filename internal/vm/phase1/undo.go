@@ -59,7 +59,8 @@ func (w *work) restorePod(ctx context.Context) error {
 	return errors.Join(w.step("restore pod"), w.spaces.Restore(ctx, w.record.Pod.Restore), w.withdraw(w.record.Vhost))
 }
 
-// rest gives back what all networks needed of the pod of a machine that is to stay there without any, and may get one again.
+// rest gives back what all networks needed of the pod of a machine that is to stay there without any, and may get one
+// again.
 func (w *work) rest(ctx context.Context) error {
 	if len(w.record.Pod.Fragment.Pod.Sysctls) == 0 && w.record.Vhost == nil {
 		return nil

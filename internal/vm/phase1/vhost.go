@@ -20,7 +20,8 @@ const VhostNet = "/dev/vhost-net"
 // setOwner is VHOST_SET_OWNER: what fails where the device is there and cannot be used.
 const setOwner = 0xaf01
 
-// UsableVhost tells the number of the node's device, found by using it; ok is false where there is none that can be used.
+// UsableVhost tells the number of the node's device, found by using it; ok is false where there is none that can be
+// used.
 func UsableVhost() (number uint64, ok bool) {
 	fd, err := unix.Open(VhostNet, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -91,7 +92,8 @@ func (w *work) give() error {
 // giveOne gives one device; what was there before is remembered in given, which is of the record.
 func (w *work) giveOne(name string, number uint64, given **Given) error {
 	fail := func(err error) error {
-		return model.Faultf(model.CodeIO, "", "machine %s: /dev/%s for user %d in %s: %w", w.record.Machine, name, w.record.Owner, w.Root, err)
+		return model.Faultf(model.CodeIO, "", "machine %s: /dev/%s for user %d in %s: %w", w.record.Machine, name,
+			w.record.Owner, w.Root, err)
 	}
 	dir, at, err := devices(w.Root)
 	if err != nil {
@@ -113,7 +115,8 @@ func (w *work) giveOne(name string, number uint64, given **Given) error {
 	default:
 		at.UID, at.GID, at.Mode = st.Uid, st.Gid, st.Mode&^unix.S_IFMT
 	}
-	if old := *given; old == nil || old.Dev != at.Dev || old.Ino != at.Ino || old.Name != at.Name { // else it was given before
+	if old := *given; old == nil || old.Dev != at.Dev || old.Ino != at.Ino || old.Name != at.Name {
+		// else it was given before
 		*given = &at
 		if err := w.save("device"); err != nil {
 			return err
@@ -158,8 +161,8 @@ func (w *work) withdraw(g *Given) error {
 	return nil
 }
 
-// devices opens the directory of devices below a root directory. What stands there is the container's to choose: no link leads
-// out of it.
+// devices opens the directory of devices below a root directory. What stands there is the container's to choose: no
+// link leads out of it.
 func devices(root string) (fd int, at Given, err error) {
 	top, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/weft-net/weft/internal/vm/macvtap"
 )
 
-// TestVhost: the machine's user is given the node's device in the hypervisor's container; when the machine has left, the
-// container has what it had.
+// TestVhost: the machine's user is given the node's device in the hypervisor's container; when the machine has left,
+// the container has what it had.
 func TestVhost(t *testing.T) {
 	w := newWorld(t)
 	w.flannel()
@@ -46,7 +46,8 @@ func TestVhost(t *testing.T) {
 		was, had := device(w.Root)
 		for range 2 {
 			w.start(machine(model.VMMasquerade))
-			if st, there := device(w.Root); !there || st.Uid != 107 || st.Gid != 107 || st.Rdev != null || st.Mode&0o777 != 0o600 {
+			if st, there := device(w.Root); !there || st.Uid != 107 || st.Gid != 107 || st.Rdev != null ||
+				st.Mode&0o777 != 0o600 {
 				t.Errorf("%s: %+v", w.Root, st)
 			}
 		}
@@ -62,7 +63,8 @@ func TestVhost(t *testing.T) {
 	before := w.looks()
 	w.Root = bad
 	_, err := w.Start(t.Context(), w.pod, "pod1", machine(model.VMMasquerade))
-	if err == nil || !strings.HasSuffix(err.Error(), "/dev/vhost-net for user 107 in "+bad+": something else has that name") {
+	if err == nil ||
+		!strings.HasSuffix(err.Error(), "/dev/vhost-net for user 107 in "+bad+": something else has that name") {
 		t.Errorf("%v", err)
 	}
 	if after := w.looks(); after != before {
@@ -73,8 +75,8 @@ func TestVhost(t *testing.T) {
 	w.undo()
 }
 
-// TestMacvtapDevice: the machine's user is given the device of a macvtap in the hypervisor's container, by the number that it has in
-// the pod, until the network leaves.
+// TestMacvtapDevice: the machine's user is given the device of a macvtap in the hypervisor's container, by the number
+// that it has in the pod, until the network leaves.
 func TestMacvtapDevice(t *testing.T) {
 	nettest.Need(t, "macvtap")
 	w := newWorld(t)
@@ -113,7 +115,8 @@ func TestMacvtapDevice(t *testing.T) {
 			t.Fatalf("%v, want %s", all, tap.Name)
 		}
 		var st unix.Stat_t
-		if err := unix.Lstat(all[0], &st); err != nil || st.Uid != in.VM.Owner || st.Gid != in.VM.Owner || st.Rdev != tap.Number || st.Mode != unix.S_IFCHR|0o600 {
+		if err := unix.Lstat(all[0], &st); err != nil || st.Uid != in.VM.Owner || st.Gid != in.VM.Owner ||
+			st.Rdev != tap.Number || st.Mode != unix.S_IFCHR|0o600 {
 			t.Errorf("%+v (%v), want number %d", st, err, tap.Number)
 		}
 	}

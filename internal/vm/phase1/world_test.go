@@ -68,7 +68,8 @@ func runtimeUser() uint32 {
 	const usual = 107
 	m, err := os.ReadFile("/proc/self/uid_map")
 	var inside, outside, count uint64
-	if _, scanErr := fmt.Sscan(string(m), &inside, &outside, &count); err != nil || scanErr != nil || inside+count <= usual {
+	if _, scanErr := fmt.Sscan(string(m), &inside, &outside, &count); err != nil || scanErr != nil ||
+		inside+count <= usual {
 		return 0
 	}
 	return usual
@@ -80,7 +81,8 @@ func machine(bindings ...model.VMBinding) plan.Input {
 	for i, b := range bindings {
 		nic := model.VMInterface{Name: "default", Index: i, Binding: b, Model: "virtio"}
 		nic.Network = model.VMNetwork{
-			Name: "default", Primary: true, Pod: true, CIDR4: netip.MustParsePrefix("10.0.2.0/24"), CIDR6: netip.MustParsePrefix("fd10:0:2::/120"),
+			Name: "default", Primary: true, Pod: true, CIDR4: netip.MustParsePrefix("10.0.2.0/24"),
+			CIDR6: netip.MustParsePrefix("fd10:0:2::/120"),
 		}
 		if i > 0 {
 			nic.Name, nic.Network = "blue", model.VMNetwork{Name: "blue", Index: i, Definition: "blue"}
@@ -132,7 +134,10 @@ func (w *world) looks() string {
 	for _, r := range s.Routes {
 		out = append(out, r.String())
 	}
-	names := []string{"net/ipv4/conf/all/arp_ignore", "net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv6/conf/eth0/disable_ipv6"}
+	names := []string{
+		"net/ipv4/conf/all/arp_ignore", "net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding",
+		"net/ipv6/conf/eth0/disable_ipv6",
+	}
 	for _, name := range names {
 		err := w.pod.Do(func() error {
 			b, err := os.ReadFile("/proc/sys/" + name)
@@ -204,7 +209,8 @@ func sorted(elements []state.Element) string {
 
 func comparers() cmp.Option {
 	return cmp.Options{
-		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 		cmp.Comparer(func(a, b []state.Element) bool { return sorted(a) == sorted(b) }),
 	}
 }

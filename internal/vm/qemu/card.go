@@ -125,8 +125,8 @@ func many(key string, of []*os.File) string {
 // spare is how many cards can be plugged while a machine runs.
 const spare = 4
 
-// seats are the cards that have a port of their own, in the ports' order: on a bus of PCI Express nothing else can be taken away.
-// The first card has none, and none that the manifest has an address for.
+// seats are the cards that have a port of their own, in the ports' order: on a bus of PCI Express nothing else can be
+// taken away. The first card has none, and none that the manifest has an address for.
 func (c Config) seats() (out []string) {
 	for i, d := range c.Devices {
 		if i > 0 && d.PCIAddress == "" && d.HostPCI == "" {
@@ -148,7 +148,11 @@ func (c Config) ports() (out []string) {
 			for slot--; c.asked(slot); slot-- {
 			}
 		}
-		out = append(out, "-device", fmt.Sprintf("pcie-root-port,id=%s,chassis=%d,slot=%d,addr=0x%02x.%d,multifunction=on", port(i), i+1, i+1, slot, i%functions))
+		out = append(
+			out, "-device",
+			fmt.Sprintf("pcie-root-port,id=%s,chassis=%d,slot=%d,addr=0x%02x.%d,multifunction=on", port(i), i+1, i+1, slot,
+				i%functions),
+		)
 	}
 	return out
 }
@@ -170,5 +174,6 @@ func driver(name string) (string, error) {
 	case "e1000", "e1000e", "igb", "rtl8139", "pcnet", "ne2k_pci":
 		return name, nil
 	}
-	return "", model.Faultf(model.CodeUnsupportedField, "virtio, e1000, e1000e, igb, rtl8139, pcnet or ne2k_pci", "model %q is not known", name)
+	return "", model.Faultf(model.CodeUnsupportedField, "virtio, e1000, e1000e, igb, rtl8139, pcnet or ne2k_pci",
+		"model %q is not known", name)
 }

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Console is a machine's serial console, for programs: what is awaited is looked for in all that was said since the machine
-// began. Of a guest of weft's own (vm/guestimage) it runs commands.
+// Console is a machine's serial console, for programs: what is awaited is looked for in all that was said since the
+// machine began. Of a guest of weft's own (vm/guestimage) it runs commands.
 type Console struct {
 	conn net.Conn
 	log  string
@@ -118,7 +118,8 @@ func (c *Console) Run(ctx context.Context, command string) (string, error) {
 	_, out, _ := strings.Cut(c.Heard(), "weft-guest: BEGIN "+id+"\n")
 	out, _, _ = strings.Cut(out, "weft-guest: END "+id+" ")
 	if !strings.HasSuffix(end, " 0") {
-		return out, fmt.Errorf("%w: %s: %s: %s", errCommand, command, end[strings.LastIndexByte(end, ' ')+1:], strings.TrimSpace(out))
+		return out, fmt.Errorf("%w: %s: %s: %s", errCommand, command, end[strings.LastIndexByte(end, ' ')+1:],
+			strings.TrimSpace(out))
 	}
 	return out, nil
 }

@@ -13,8 +13,8 @@ import (
 // Disk is a disk of a machine.
 type Disk struct {
 	Name string
-	// File is opened for QEMU, whose user needs no rights to it. Format is raw or qcow2: never found out from a file that a guest has
-	// written, because what it writes may claim to be an image on top of any other file.
+	// File is opened for QEMU, whose user needs no rights to it. Format is raw or qcow2: never found out from a file that
+	// a guest has written, because what it writes may claim to be an image on top of any other file.
 	File, Format string
 	// Bus is virtio, sata or scsi.
 	Bus             string
@@ -51,12 +51,14 @@ func (c Config) disks(fds *files) ([]string, error) {
 			device = "scsi-" + kind + ",bus=scsi.0"
 		case "sata":
 			if ports == sataPorts {
-				return nil, model.Faultf(model.CodeUnsupportedField, "put some of them on virtio or scsi", "disk %s: more than %d disks on sata", d.Name, sataPorts)
+				return nil, model.Faultf(model.CodeUnsupportedField, "put some of them on virtio or scsi",
+					"disk %s: more than %d disks on sata", d.Name, sataPorts)
 			}
 			device = "ide-" + kind + ",bus=ide." + strconv.Itoa(ports)
 			ports++
 		default:
-			return nil, model.Faultf(model.CodeUnsupportedField, "virtio, sata or scsi", "disk %s: bus %q is not known", d.Name, d.Bus)
+			return nil, model.Faultf(model.CodeUnsupportedField, "virtio, sata or scsi", "disk %s: bus %q is not known",
+				d.Name, d.Bus)
 		}
 		device += fmt.Sprintf(",drive=drive-%d,id=disk-%d", i, i)
 		if d.Serial != "" {
@@ -76,7 +78,8 @@ const (
 	disksSet = 2
 )
 
-// disk opens a disk's file as a set of descriptors, from which QEMU takes the one that has the rights it wants: it reads first.
+// disk opens a disk's file as a set of descriptors, from which QEMU takes the one that has the rights it wants: it
+// reads first.
 func (f *files) disk(d Disk, set int) (argv []string, err error) {
 	rights := []int{os.O_RDONLY}
 	if !d.ReadOnly && !d.Forget {

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// files are the descriptors that QEMU gets, numbered as it sees them, and those of them that are this process's to close. So
-// the user that it runs as needs no right to walk anywhere.
+// files are the descriptors that QEMU gets, numbered as it sees them, and those of them that are this process's to
+// close. So the user that it runs as needs no right to walk anywhere.
 type files struct{ all, own []*os.File }
 
 func (f *files) add(file *os.File) string {
@@ -99,8 +99,8 @@ func dial(ctx context.Context, dir, name string) (net.Conn, error) {
 	return conn, nil
 }
 
-// DialConsole connects to the serial console of the machine in a directory, as a terminal does. One connection is served at a
-// time.
+// DialConsole connects to the serial console of the machine in a directory, as a terminal does. One connection is
+// served at a time.
 func DialConsole(ctx context.Context, dir string) (net.Conn, error) {
 	return dial(ctx, dir, ConsoleName)
 }

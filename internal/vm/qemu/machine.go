@@ -34,8 +34,8 @@ type Machine struct {
 // startTime bounds how long QEMU may take until it answers, also on a machine that is busy.
 const startTime = 60 * time.Second
 
-// Start starts a machine, and waits until its monitor answers; the guest has only begun to boot by then. The taps belong to
-// QEMU afterwards and may be closed here.
+// Start starts a machine, and waits until its monitor answers; the guest has only begun to boot by then. The taps
+// belong to QEMU afterwards and may be closed here.
 func Start(ctx context.Context, c Config) (*Machine, error) {
 	var fds files
 	argv, err := c.argv(&fds)
@@ -133,8 +133,8 @@ func (m *Machine) Kill() {
 	}
 }
 
-// Stop presses the machine's button, and ends it at the latest when the context does. A guest that has only begun to boot does
-// not see the button: it is pressed again.
+// Stop presses the machine's button, and ends it at the latest when the context does. A guest that has only begun to
+// boot does not see the button: it is pressed again.
 func (m *Machine) Stop(ctx context.Context) {
 	defer m.Kill()
 	for {

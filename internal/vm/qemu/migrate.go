@@ -16,8 +16,8 @@ import (
 // Deferred is the Config.Incoming of a machine that Migrate brings its state.
 const Deferred = "defer"
 
-// Migrate has the machine in one directory go on in that of another, which was started with Deferred. It gives when the machine
-// began to run there. After an error it runs where it was, unless that has ended.
+// Migrate has the machine in one directory go on in that of another, which was started with Deferred. It gives when the
+// machine began to run there. After an error it runs where it was, unless that has ended.
 //
 // The two are joined by a pair of sockets of this process, so neither must reach the other and no file lies about.
 func Migrate(ctx context.Context, from, to string) (resumed time.Time, err error) {
@@ -105,7 +105,8 @@ func (q *Monitor) outgoing(ctx context.Context) error {
 	return nil
 }
 
-// Quit ends the machine in a directory at once, as if it had ended by itself: what has migrated has nothing more to do where it was.
+// Quit ends the machine in a directory at once, as if it had ended by itself: what has migrated has nothing more to do
+// where it was.
 func Quit(ctx context.Context, dir string) error {
 	q, err := Control(ctx, dir)
 	if err != nil {

@@ -56,11 +56,12 @@ type heard struct {
 // kept is how many events wait for somebody to read them; older ones give way.
 const kept = 256
 
-// Dial connects to the monitor of the machine in a directory. One connection is served at a time, and who has started the machine
-// has it.
+// Dial connects to the monitor of the machine in a directory. One connection is served at a time, and who has started
+// the machine has it.
 func Dial(ctx context.Context, dir string) (*Monitor, error) { return monitor(ctx, dir, qmpName) }
 
-// Control connects to the machine's second monitor, which is for others than who started it. One connection is served at a time.
+// Control connects to the machine's second monitor, which is for others than who started it. One connection is served
+// at a time.
 func Control(ctx context.Context, dir string) (*Monitor, error) {
 	return monitor(ctx, dir, controlName)
 }

@@ -23,11 +23,14 @@ func (m *Machine) Plug(ctx context.Context, d model.VMDevice, taps, vhost []*os.
 	at := slices.Index(m.ports, "")
 	switch {
 	case d.HostPCI != "":
-		return model.Faultf(model.CodeUnsupportedField, "give it when the machine is started", "interface %s: a device of the node cannot be plugged", d.Name)
+		return model.Faultf(model.CodeUnsupportedField, "give it when the machine is started",
+			"interface %s: a device of the node cannot be plugged", d.Name)
 	case d.PCIAddress != "":
-		return model.Faultf(model.CodeUnsupportedField, "leave it out: it gets a free port", "interface %s: pciAddress %q cannot be chosen while the machine runs", d.Name, d.PCIAddress)
+		return model.Faultf(model.CodeUnsupportedField, "leave it out: it gets a free port",
+			"interface %s: pciAddress %q cannot be chosen while the machine runs", d.Name, d.PCIAddress)
 	case at < 0:
-		return model.Faultf(model.CodeInvalidEnv, "take one away first, or start the machine anew", "interface %s: all %d ports for cards are taken", d.Name, len(m.ports))
+		return model.Faultf(model.CodeInvalidEnv, "take one away first, or start the machine anew",
+			"interface %s: all %d ports for cards are taken", d.Name, len(m.ports))
 	}
 	kind, card, err := cardOf(d, len(taps))
 	if err != nil {
@@ -77,7 +80,8 @@ func (m *Machine) connect(ctx context.Context, d model.VMDevice, taps, vhost []*
 	return err
 }
 
-// Unplug takes a card away from a machine that runs, and waits until its guest has let go of it. One that is not there is no error.
+// Unplug takes a card away from a machine that runs, and waits until its guest has let go of it. One that is not there
+// is no error.
 func (m *Machine) Unplug(ctx context.Context, d model.VMDevice) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -86,7 +90,8 @@ func (m *Machine) Unplug(ctx context.Context, d model.VMDevice) error {
 		if there, err := m.has(ctx, ID(d)); err != nil || !there {
 			return err // it went by a call whose caller then failed
 		}
-		return model.Faultf(model.CodeUnsupportedField, "take its link down, or stop the machine", "interface %s: the machine's first card, and one with a pciAddress, cannot be taken away", d.Name)
+		return model.Faultf(model.CodeUnsupportedField, "take its link down, or stop the machine",
+			"interface %s: the machine's first card, and one with a pciAddress, cannot be taken away", d.Name)
 	}
 	ask := time.NewTicker(again) // a guest that has only begun to boot does not hear it
 	defer ask.Stop()
@@ -105,7 +110,8 @@ func (m *Machine) Unplug(ctx context.Context, d model.VMDevice) error {
 		}
 		select {
 		case <-ctx.Done():
-			return model.Faultf(model.CodeTryAgain, "try again when the guest has booted, or take the link down", "interface %s: the guest has not let go of it: %w", d.Name, ctx.Err())
+			return model.Faultf(model.CodeTryAgain, "try again when the guest has booted, or take the link down",
+				"interface %s: the guest has not let go of it: %w", d.Name, ctx.Err())
 		case <-m.Done():
 			return errors.New("the machine has ended")
 		case <-ask.C:
@@ -125,7 +131,8 @@ func (m *Machine) Unplug(ctx context.Context, d model.VMDevice) error {
 // release asks the guest to let go of a card. It may do so meanwhile, or be about to.
 func (m *Machine) release(ctx context.Context, d model.VMDevice) error {
 	_, err := m.Command(ctx, "device_del", map[string]any{"id": ID(d)})
-	if err == nil || strings.Contains(err.Error(), "already in the process of unplug") || strings.Contains(err.Error(), "not found") {
+	if err == nil || strings.Contains(err.Error(), "already in the process of unplug") ||
+		strings.Contains(err.Error(), "not found") {
 		return nil
 	}
 	return fmt.Errorf("interface %s: %w", d.Name, err)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package qemu runs a virtual machine by QEMU itself: its command line, the taps that it gets as open descriptors, its
-// monitor (QMP) and its serial console. It knows nothing of pods; what the machine's network cards are is told in plan/vm's
-// words.
+// monitor (QMP) and its serial console. It knows nothing of pods; what the machine's network cards are is told in
+// plan/vm's words.
 package qemu
 
 import (
@@ -20,7 +20,8 @@ type Config struct {
 	// Program is QEMU; "" is qemu-system-x86_64 in the path.
 	Program string
 	Name    string
-	// Dir is where the sockets and the console's log are. It must be there; the user that QEMU runs as needs no rights in it.
+	// Dir is where the sockets and the console's log are. It must be there; the user that QEMU runs as needs no rights in
+	// it.
 	Dir string
 	// Kernel and Initrd are what is booted, Append what the kernel is told beyond the console.
 	Kernel, Initrd, Append string
@@ -88,14 +89,16 @@ func (c Config) argv(fds *files) ([]string, error) {
 		cpu = "host"
 	}
 	if accel == "tcg" {
-		// The kernel patches its own code while it runs: with a thread for each processor QEMU now and then runs a half patched
-		// instruction.
+		// The kernel patches its own code while it runs: with a thread for each processor QEMU now and then runs a half
+		// patched instruction.
 		accel = "tcg,thread=single"
 	}
 	argv := []string{
-		cmp.Or(c.Program, "qemu-system-x86_64"), "-name", "guest=" + escape(c.Name), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		cmp.Or(c.Program, "qemu-system-x86_64"), "-name", "guest=" + escape(c.Name), "-nodefaults", "-no-user-config",
+		"-display", "none", "-no-reboot",
 		"-M", "q35", "-accel", accel, "-cpu", cpu, "-smp", strconv.Itoa(max(c.CPUs, 1)), "-m", strconv.Itoa(c.Memory),
-		"-add-fd", "set=1,fd=" + log, "-chardev", "socket,id=console,server=on,wait=off,logappend=on,logfile=/dev/fdset/1,fd=" + console,
+		"-add-fd", "set=1,fd=" + log, "-chardev",
+		"socket,id=console,server=on,wait=off,logappend=on,logfile=/dev/fdset/1,fd=" + console,
 		"-serial", "chardev:console",
 	}
 	if c.Kernel != "" {

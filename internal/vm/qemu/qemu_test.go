@@ -40,7 +40,9 @@ func guest(t *testing.T) guestimage.Image {
 func TestBoot(t *testing.T) {
 	image := guest(t)
 	dir := t.TempDir()
-	m, err := qemu.Start(t.Context(), qemu.Config{Name: "a,b", Dir: dir, Kernel: image.Kernel, Initrd: image.Initrd, Memory: guestimage.Memory})
+	m, err := qemu.Start(t.Context(), qemu.Config{
+		Name: "a,b", Dir: dir, Kernel: image.Kernel, Initrd: image.Initrd, Memory: guestimage.Memory,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,12 +15,15 @@ import (
 	"github.com/weft-net/weft/internal/vm/qemu"
 )
 
-// TestOpenMacvtap: each queue of a macvtap is opened, in the pod that it is in, and no directory is needed for that: those where
-// files can be made are often ones where devices cannot be opened.
+// TestOpenMacvtap: each queue of a macvtap is opened, in the pod that it is in, and no directory is needed for that:
+// those where files can be made are often ones where devices cannot be opened.
 func TestOpenMacvtap(t *testing.T) {
 	nettest.Need(t, "macvtap")
 	pod := nettest.NS(t, "pod")
-	for _, line := range []string{"link add lower type bridge", "link add link lower name eth0 numrxqueues 2 numtxqueues 2 type macvtap mode bridge", "link set eth0 up"} {
+	for _, line := range []string{
+		"link add lower type bridge", "link add link lower name eth0 numrxqueues 2 numtxqueues 2 type macvtap mode bridge",
+		"link set eth0 up",
+	} {
 		nettest.IP(t, pod, line)
 	}
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "none"))

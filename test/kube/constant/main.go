@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command constant is a CNI plugin that does nothing and says that the pod has an address, always the same: what a burst of
-// pods costs without any network.
+// Command constant is a CNI plugin that does nothing and says that the pod has an address, always the same: what a
+// burst of pods costs without any network.
 package main
 
 import (
@@ -12,7 +12,8 @@ import (
 func main() {
 	switch os.Getenv("CNI_COMMAND") {
 	case "ADD":
-		fmt.Printf(`{"cniVersion": "1.0.0", "interfaces": [{"name": %q, "sandbox": %q}], "ips": [{"address": "192.0.2.1/32", "interface": 0}]}`,
+		fmt.Printf(
+			`{"cniVersion": "1.0.0", "interfaces": [{"name": %q, "sandbox": %q}], "ips": [{"address": "192.0.2.1/32", "interface": 0}]}`,
 			os.Getenv("CNI_IFNAME"), os.Getenv("CNI_NETNS"))
 	case "VERSION":
 		fmt.Print(`{"cniVersion": "1.0.0", "supportedVersions": ["0.3.1", "0.4.0", "1.0.0"]}`)

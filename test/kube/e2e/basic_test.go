@@ -35,7 +35,8 @@ func TestPodToPod(t *testing.T) {
 			}
 		}
 	}
-	seen := c.kubectl(t, "-n", ns, "exec", pods[0].Metadata.Name, "--", "curl", "-sS", "-m", "5", "http://"+pods[3].Status.PodIP+":8080/clientip")
+	seen := c.kubectl(t, "-n", ns, "exec", pods[0].Metadata.Name, "--", "curl", "-sS", "-m", "5",
+		"http://"+pods[3].Status.PodIP+":8080/clientip")
 	if host, _, _ := net.SplitHostPort(seen); host != pods[0].Status.PodIP {
 		t.Errorf("the pod on the other node sees %s, want the pod's own address %s", seen, pods[0].Status.PodIP)
 	}
@@ -71,7 +72,8 @@ func TestService(t *testing.T) {
 		if _, err := c.fetch(node, "http://"+service.Spec.ClusterIP+"/hostname"); err != nil {
 			t.Errorf("the Service from %s: %v", node, err)
 		}
-		if _, err := c.fetch("control", fmt.Sprintf("http://%s:%d/hostname", c.nodeIP(t, node), service.Spec.Ports[0].NodePort)); err != nil {
+		if _, err := c.fetch("control",
+			fmt.Sprintf("http://%s:%d/hostname", c.nodeIP(t, node), service.Spec.Ports[0].NodePort)); err != nil {
 			t.Errorf("the node port of %s from outside: %v", node, err)
 		}
 	}
@@ -85,7 +87,8 @@ func TestDNS(t *testing.T) {
 	c.kubectl(t, "-n", ns, "expose", "deployment", "web", "--port=80", "--target-port=8080", "--cluster-ip=None")
 	for _, p := range pods {
 		within(t, 20*time.Second, func() error {
-			out, err := c.try("kubectl", "-n", ns, "exec", p.Metadata.Name, "--", "dig", "+short", "+search", "+time=2", "+tries=1", "web")
+			out, err := c.try("kubectl", "-n", ns, "exec", p.Metadata.Name, "--", "dig", "+short", "+search", "+time=2",
+				"+tries=1", "web")
 			for _, want := range pods {
 				if err == nil && !strings.Contains(out, want.Status.PodIP) {
 					return fmt.Errorf("%s finds %q, want also %s", p.Metadata.Name, out, want.Status.PodIP)
@@ -93,14 +96,15 @@ func TestDNS(t *testing.T) {
 			}
 			return err
 		})
-		if out := c.kubectl(t, "-n", ns, "exec", p.Metadata.Name, "--", "dig", "+short", "+tcp", "+time=5", "kubernetes.default.svc.cluster.local"); strings.TrimSpace(out) != "10.96.0.1" {
+		if out := c.kubectl(t, "-n", ns, "exec", p.Metadata.Name, "--", "dig", "+short", "+tcp", "+time=5",
+			"kubernetes.default.svc.cluster.local"); strings.TrimSpace(out) != "10.96.0.1" {
 			t.Errorf("by TCP, %s finds %q", p.Metadata.Name, out)
 		}
 	}
 }
 
-// TestHostPort: a port of the node leads to the pod, from outside, from the other node and from the node itself; and no more when the
-// pod has gone.
+// TestHostPort: a port of the node leads to the pod, from outside, from the other node and from the node itself; and no
+// more when the pod has gone.
 func TestHostPort(t *testing.T) {
 	c := kube(t)
 	ns := c.namespace(t)
@@ -156,9 +160,12 @@ spec:
     %s
 `, name, agnhost, args, probes)
 	}
-	c.apply(t, ns, pod("http", "netexec, --http-port=8080", "readinessProbe: {httpGet: {path: /hostname, port: 8080}, periodSeconds: 1}")+
-		pod("tcp", "netexec, --http-port=8080", "readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}")+
-		pod("grpc", "grpc-health-checking", "readinessProbe: {grpc: {port: 5000}, periodSeconds: 1}"))
+	c.apply(
+		t, ns,
+		pod("http", "netexec, --http-port=8080",
+			"readinessProbe: {httpGet: {path: /hostname, port: 8080}, periodSeconds: 1}")+
+			pod("tcp", "netexec, --http-port=8080", "readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}")+
+			pod("grpc", "grpc-health-checking", "readinessProbe: {grpc: {port: 5000}, periodSeconds: 1}"))
 	c.allReady(t, ns, 3, time.Minute)
 	c.apply(t, ns, pod("sick", "netexec, --http-port=8080",
 		"livenessProbe: {tcpSocket: {port: 9999}, periodSeconds: 1, failureThreshold: 2}\n    readinessProbe: {tcpSocket: {port: 9999}, periodSeconds: 1}"))

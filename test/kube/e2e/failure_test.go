@@ -26,7 +26,8 @@ func (c Cluster) attachments(t *testing.T, node string) string {
 	return "no weft_attachments"
 }
 
-// TestNodeKilled: a node dies at once and comes back as after a boot. The other one goes on; when it is back, its pods run again.
+// TestNodeKilled: a node dies at once and comes back as after a boot. The other one goes on; when it is back, its pods
+// run again.
 func TestNodeKilled(t *testing.T) {
 	c := kube(t)
 	ns := c.namespace(t)
@@ -81,7 +82,8 @@ func once(f func()) func() {
 	}
 }
 
-// TestAgentKilled: weft's agents are killed again and again while 50 pods start, and again while they end. All start, and nothing is left.
+// TestAgentKilled: weft's agents are killed again and again while 50 pods start, and again while they end. All start,
+// and nothing is left.
 func TestAgentKilled(t *testing.T) {
 	c := weft(t)
 	ns := c.namespace(t)
@@ -139,7 +141,8 @@ func (c Cluster) weftReady(t *testing.T) {
 		if err := json.Unmarshal([]byte(out), &set); err != nil {
 			return err
 		}
-		if s := set.Status; s.NumberReady != s.DesiredNumberScheduled || s.UpdatedNumberScheduled != s.DesiredNumberScheduled || s.ObservedGeneration != set.Metadata.Generation {
+		if s := set.Status; s.NumberReady != s.DesiredNumberScheduled ||
+			s.UpdatedNumberScheduled != s.DesiredNumberScheduled || s.ObservedGeneration != set.Metadata.Generation {
 			return fmt.Errorf("daemonset weft: %+v", s)
 		}
 		return nil
@@ -149,13 +152,14 @@ func (c Cluster) weftReady(t *testing.T) {
 // sandboxes gives the ids of a pod's sandboxes that run.
 func (c Cluster) sandboxes(t *testing.T, p Pod) []string {
 	t.Helper()
-	out := c.must(t, "exec", p.Spec.NodeName, "sh", "-c", `for id in $(ctr -n k8s.io containers list -q 'labels."io.kubernetes.pod.uid"==`+p.Metadata.UID+
-		`,labels."io.cri-containerd.kind"==sandbox'); do ctr -n k8s.io tasks list | awk -v id=$id '$1==id && $3=="RUNNING"{print id}'; done`)
+	out := c.must(t, "exec", p.Spec.NodeName, "sh", "-c",
+		`for id in $(ctr -n k8s.io containers list -q 'labels."io.kubernetes.pod.uid"==`+p.Metadata.UID+
+			`,labels."io.cri-containerd.kind"==sandbox'); do ctr -n k8s.io tasks list | awk -v id=$id '$1==id && $3=="RUNNING"{print id}'; done`)
 	return strings.Fields(out)
 }
 
-// TestAPIServerStopped: with the API server gone and the agents started anew, the sandbox of a known pod that dies is made again, with
-// network; and once the API server is back, it hears of it.
+// TestAPIServerStopped: with the API server gone and the agents started anew, the sandbox of a known pod that dies is
+// made again, with network; and once the API server is back, it hears of it.
 func TestAPIServerStopped(t *testing.T) {
 	c := weft(t)
 	ns := c.namespace(t)

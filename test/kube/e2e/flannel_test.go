@@ -14,9 +14,10 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestFlannel: a cluster of flannel's own flanneld, with pods, becomes weft's node by node, by the same ConfigMap, while a TCP
-// connection and a thousand datagrams a second go between the nodes. Nothing is renumbered, made anew or lost; and while one
-// node is weft's and the other still flannel's, new pods reach each other both ways. A node can go back.
+// TestFlannel: a cluster of flannel's own flanneld, with pods, becomes weft's node by node, by the same ConfigMap,
+// while a TCP connection and a thousand datagrams a second go between the nodes. Nothing is renumbered, made anew or
+// lost; and while one node is weft's and the other still flannel's, new pods reach each other both ways. A node can go
+// back.
 func TestFlannel(t *testing.T) {
 	weft(t)
 	if out, err := exec.CommandContext(t.Context(), "../../flannel/build.sh").CombinedOutput(); err != nil {
@@ -62,7 +63,8 @@ func TestFlannel(t *testing.T) {
 	c.meet(t, ns, 8)
 	for _, node := range nodes {
 		r := c.report(t, at[node])
-		t.Logf("%s: %d datagrams came, %d lost, %d of them in its own socket's buffer; the longest silence %d µs; %d answers over TCP, the longest wait %d µs",
+		t.Logf(
+			"%s: %d datagrams came, %d lost, %d of them in its own socket's buffer; the longest silence %d µs; %d answers over TCP, the longest wait %d µs",
 			node, r.Received, r.Lost, r.Dropped, r.GapMicro, r.Stream.Answers, r.Stream.GapMicro)
 		if r.Lost > r.Dropped || r.Refused > 0 || r.Received < 1000 || r.Stream.Error != "" || r.Stream.Answers < 100 {
 			t.Errorf("%s: %+v", node, r)
@@ -72,7 +74,8 @@ func TestFlannel(t *testing.T) {
 	c.kubectl(t, "-n", ns, "delete", "deployment,pod", "--all", "--timeout=120s")
 	within(t, 30*time.Second, func() error {
 		for _, node := range nodes {
-			left := c.must(t, "exec", node, "sh", "-c", "ls /var/lib/cni/networks/cbr0 | grep ^10 || true; ls /var/lib/cni/flannel; ip -o link show master cni0")
+			left := c.must(t, "exec", node, "sh", "-c",
+				"ls /var/lib/cni/networks/cbr0 | grep ^10 || true; ls /var/lib/cni/flannel; ip -o link show master cni0")
 			if left != "" {
 				return fmt.Errorf("%s has left %s", node, left)
 			}
@@ -113,7 +116,8 @@ func (c Cluster) published(t *testing.T, node string) string {
 	if err != nil || len(n.Metadata.Annotations) < 4 {
 		t.Fatalf("%s publishes %s: %v", node, text, err)
 	}
-	device := c.must(t, "exec", node, "sh", "-c", "cat /sys/class/net/flannel.1/ifindex /sys/class/net/flannel.1/address /sys/class/net/cni0/ifindex")
+	device := c.must(t, "exec", node, "sh", "-c",
+		"cat /sys/class/net/flannel.1/ifindex /sys/class/net/flannel.1/address /sys/class/net/cni0/ifindex")
 	return string(text) + "\n" + device
 }
 
@@ -132,7 +136,9 @@ func (c Cluster) prepare(t *testing.T) {
 		t.Fatal(err)
 	}
 	copied, err := json.Marshal(map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "kube-flannel-cfg", "namespace": "kube-system"}, "data": cm.Data,
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{
+			"name": "kube-flannel-cfg", "namespace": "kube-system",
+		}, "data": cm.Data,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -149,10 +155,12 @@ func (c Cluster) prepare(t *testing.T) {
 // takeOver ends a node's flanneld and begins weft there.
 func (c Cluster) takeOver(t *testing.T, node string) {
 	t.Helper()
-	c.must(t, "exec", node, "sh", "-c", "kill $(cat /run/flanneld.pid); while kill -0 $(cat /run/flanneld.pid) 2>/dev/null; do sleep 0.1; done")
+	c.must(t, "exec", node, "sh", "-c",
+		"kill $(cat /run/flanneld.pid); while kill -0 $(cat /run/flanneld.pid) 2>/dev/null; do sleep 0.1; done")
 	c.kubectl(t, "label", "node", node, "weft=here")
 	within(t, time.Minute, func() error {
-		out, err := c.try("exec", node, "sh", "-c", "curl -sS -f -m 5 http://127.0.0.1:9119/readyz && ls /etc/cni/net.d/00-weft.conflist && ip route show proto 119")
+		out, err := c.try("exec", node, "sh", "-c",
+			"curl -sS -f -m 5 http://127.0.0.1:9119/readyz && ls /etc/cni/net.d/00-weft.conflist && ip route show proto 119")
 		if err == nil && !strings.Contains(out, "flannel.1") {
 			err = fmt.Errorf("%s: no route of weft's over flannel.1: %s", node, out)
 		}
@@ -165,7 +173,8 @@ func (c Cluster) goBack(t *testing.T, node string) {
 	t.Helper()
 	c.kubectl(t, "label", "node", node, "weft-")
 	within(t, time.Minute, func() error {
-		out, err := c.try("kubectl", "-n", "kube-system", "get", "pods", "-o", "name", "--field-selector", "spec.nodeName="+node)
+		out, err := c.try("kubectl", "-n", "kube-system", "get", "pods", "-o", "name", "--field-selector",
+			"spec.nodeName="+node)
 		if err == nil && strings.Contains(out, "pod/weft-") {
 			err = fmt.Errorf("%s still has %s", node, out)
 		}

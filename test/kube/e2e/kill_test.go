@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestCleanUp: a second cluster beside the first is killed while it is made, at several moments; down leaves nothing of it, and does
-// nothing to the first.
+// TestCleanUp: a second cluster beside the first is killed while it is made, at several moments; down leaves nothing of
+// it, and does nothing to the first.
 func TestCleanUp(t *testing.T) {
 	c := kube(t)
 	other := Cluster{name: "e2edie"}
@@ -32,12 +32,16 @@ func TestCleanUp(t *testing.T) {
 		if out, err := other.call(context.Background(), "", "down", "--name", other.name); err != nil {
 			t.Fatalf("down after %s: %v%s", after, err, out)
 		}
-		for _, pattern := range []string{"/run/netns/wk-e2edie*", "/sys/fs/cgroup/wk-e2edie*", "/sys/fs/cgroup/*/wk-e2edie*", filepath.Join(os.TempDir(), "weft-kube", "e2edie")} {
+		for _, pattern := range []string{
+			"/run/netns/wk-e2edie*", "/sys/fs/cgroup/wk-e2edie*", "/sys/fs/cgroup/*/wk-e2edie*",
+			filepath.Join(os.TempDir(), "weft-kube", "e2edie"),
+		} {
 			if left, _ := filepath.Glob(pattern); len(left) > 0 {
 				t.Errorf("down after %s leaves %v", after, left)
 			}
 		}
-		if out, err := exec.Command("ps", "-eo", "args").Output(); err != nil || strings.Contains(string(out), "weft-kube/e2edie/") {
+		if out, err := exec.Command("ps", "-eo", "args").Output(); err != nil ||
+			strings.Contains(string(out), "weft-kube/e2edie/") {
 			t.Errorf("down after %s leaves processes (%v)", after, err)
 		}
 	}

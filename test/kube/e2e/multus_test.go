@@ -28,8 +28,9 @@ type Form struct {
 	Delegates    []json.RawMessage
 }
 
-// TestMultus: deploy/weft-multus.yaml over the reference bridge chain and over flannel's. Pods have the vendor's network and further ones,
-// 00-multus.conf is always whole and follows the vendor's file, and without the agent the pods that run go on.
+// TestMultus: deploy/weft-multus.yaml over the reference bridge chain and over flannel's. Pods have the vendor's
+// network and further ones, 00-multus.conf is always whole and follows the vendor's file, and without the agent the
+// pods that run go on.
 func TestMultus(t *testing.T) {
 	weft(t)
 	for _, v := range []Vendor{
@@ -126,7 +127,8 @@ func (c Cluster) overVendor(t *testing.T, ns string, v Vendor) {
 			continue
 		}
 		all := p.networks(t)
-		if len(all) != 3 || all[0].Name != v.network || all[0].Interface != "eth0" || all[0].IPs[0] != p.Status.PodIP || all[1].Interface != "net1" || all[2].Interface != "net2" {
+		if len(all) != 3 || all[0].Name != v.network || all[0].Interface != "eth0" || all[0].IPs[0] != p.Status.PodIP ||
+			all[1].Interface != "net1" || all[2].Interface != "net2" {
 			t.Fatalf("%s has the networks %+v, want eth0 of %s, net1 and net2", p.Metadata.Name, all, v.network)
 		}
 		wide[p.Metadata.Name] = all[1].IPs[0]
@@ -154,7 +156,8 @@ spec:
 func (c Cluster) between(t *testing.T, ns, address string) {
 	t.Helper()
 	within(t, 10*time.Second, func() error {
-		out, err := c.try("kubectl", "-n", ns, "exec", "one", "--", "curl", "-sS", "-m", "3", "http://"+address+":8080/hostname")
+		out, err := c.try("kubectl", "-n", ns, "exec", "one", "--", "curl", "-sS", "-m", "3",
+			"http://"+address+":8080/hostname")
 		if err == nil && out != "two" {
 			return fmt.Errorf("%s is %q", address, out)
 		}
@@ -162,7 +165,8 @@ func (c Cluster) between(t *testing.T, ns, address string) {
 	})
 }
 
-// follows: the vendor's file is written anew, several times and not in one step; 00-multus.conf follows, is never missing and never a part.
+// follows: the vendor's file is written anew, several times and not in one step; 00-multus.conf follows, is never
+// missing and never a part.
 func (c Cluster) follows(t *testing.T, ns string, v Vendor) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -210,12 +214,14 @@ func (c Cluster) follows(t *testing.T, ns string, v Vendor) {
 	}
 	c.apply(t, ns, podOn("new", "node1", ""))
 	c.kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/new", "--timeout=60s")
-	if out := c.kubectl(t, "-n", ns, "exec", "new", "--", "cat", "/sys/class/net/eth0/mtu"); strings.TrimSpace(out) != mtu {
+	if out := c.kubectl(t, "-n", ns, "exec", "new", "--", "cat",
+		"/sys/class/net/eth0/mtu"); strings.TrimSpace(out) != mtu {
 		t.Errorf("a new pod has an MTU of %s, want %s", out, mtu)
 	}
 }
 
-// withoutAgent: the DaemonSet is deleted. The pods that run go on, one ends; and when weft is back, what was missed is made good.
+// withoutAgent: the DaemonSet is deleted. The pods that run go on, one ends; and when weft is back, what was missed is
+// made good.
 func (c Cluster) withoutAgent(t *testing.T, ns string) {
 	t.Helper()
 	var two Pod
@@ -232,7 +238,8 @@ func (c Cluster) withoutAgent(t *testing.T, ns string) {
 	c.apply(t, ns, podOn("late", "node1", "wide"))
 	time.Sleep(3 * time.Second)
 	for _, p := range c.pods(t, ns) {
-		if p.ready() == (p.Metadata.Name == "late") || len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].RestartCount > 0 {
+		if p.ready() == (p.Metadata.Name == "late") || len(p.Status.ContainerStatuses) > 0 &&
+			p.Status.ContainerStatuses[0].RestartCount > 0 {
 			t.Errorf("without the agent, %s is %+v", p.Metadata.Name, p.Status)
 		}
 	}

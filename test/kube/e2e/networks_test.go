@@ -59,13 +59,14 @@ spec:
 `, name, networks, node, agnhost)
 }
 
-// TestThreeNetworks: eth0 of the cluster, net1 over both nodes, net2; the annotation says what the pod has, and traffic takes the network that it
-// is addressed to.
+// TestThreeNetworks: eth0 of the cluster, net1 over both nodes, net2; the annotation says what the pod has, and traffic
+// takes the network that it is addressed to.
 func TestThreeNetworks(t *testing.T) {
 	c := weft(t)
 	ns := c.namespace(t)
 	c.apply(t, ns, moreNetworks)
-	c.apply(t, ns, podOn("one", "node1", "wide, local")+podOn("two", "node2", `[{"name": "wide"}, {"name": "local", "interface": "loc0"}]`))
+	c.apply(t, ns, podOn("one", "node1", "wide, local")+
+		podOn("two", "node2", `[{"name": "wide"}, {"name": "local", "interface": "loc0"}]`))
 	pods := c.allReady(t, ns, 2, time.Minute)
 	wide := map[string]string{}
 	for i, p := range pods {
@@ -102,16 +103,19 @@ func TestThreeNetworks(t *testing.T) {
 		t.Fatalf("both pods have %s on the network that spans the nodes", wide["one"])
 	}
 	within(t, 10*time.Second, func() error {
-		out, err := c.try("kubectl", "-n", ns, "exec", "one", "--", "curl", "-sS", "-m", "3", "http://"+wide["two"]+":8080/clientip")
+		out, err := c.try("kubectl", "-n", ns, "exec", "one", "--", "curl", "-sS", "-m", "3",
+			"http://"+wide["two"]+":8080/clientip")
 		if err == nil && !strings.HasPrefix(out, wide["one"]+":") {
 			return fmt.Errorf("two sees %s, want %s", out, wide["one"])
 		}
 		return err
 	})
-	if out := c.kubectl(t, "-n", ns, "exec", "one", "--", "ip", "route", "show", "default"); !strings.Contains(out, "dev eth0") {
+	if out := c.kubectl(t, "-n", ns, "exec", "one", "--", "ip", "route", "show", "default"); !strings.Contains(out,
+		"dev eth0") {
 		t.Errorf("the default route is %q, want it on eth0", out)
 	}
-	if events := c.kubectl(t, "-n", ns, "get", "events", "--field-selector", "reason=AddedInterface,involvedObject.name=one"); strings.Count(events, "AddedInterface") < 3 {
+	if events := c.kubectl(t, "-n", ns, "get", "events", "--field-selector",
+		"reason=AddedInterface,involvedObject.name=one"); strings.Count(events, "AddedInterface") < 3 {
 		t.Errorf("events of one:\n%s\nwant AddedInterface for each network", events)
 	}
 }
@@ -139,7 +143,8 @@ func TestHotAttach(t *testing.T) {
 	c.kubectl(t, "-n", ns, "annotate", "--overwrite", "pod", "one", "k8s.v1.cni.cncf.io/networks=wide")
 	has("eth0 lo net1")
 	if after := c.pods(t, ns)[0]; after.Metadata.UID != before.Metadata.UID || after.Status.PodIP != before.Status.PodIP {
-		t.Errorf("the pod was %s with %s and is %s with %s", before.Metadata.UID, before.Status.PodIP, after.Metadata.UID, after.Status.PodIP)
+		t.Errorf("the pod was %s with %s and is %s with %s", before.Metadata.UID, before.Status.PodIP, after.Metadata.UID,
+			after.Status.PodIP)
 	}
 }
 
@@ -149,7 +154,8 @@ func TestUnknownNetwork(t *testing.T) {
 	ns := c.namespace(t)
 	c.apply(t, ns, podOn("one", "node1", "wide"))
 	within(t, 30*time.Second, func() error {
-		out := c.kubectl(t, "-n", ns, "get", "events", "--field-selector", "involvedObject.name=one", "-o", "jsonpath={.items[*].message}")
+		out := c.kubectl(t, "-n", ns, "get", "events", "--field-selector", "involvedObject.name=one", "-o",
+			"jsonpath={.items[*].message}")
 		if !strings.Contains(out, ns+"/wide") {
 			return fmt.Errorf("no event names %s/wide: %s", ns, out)
 		}

@@ -29,7 +29,9 @@ type Pod struct {
 }
 
 func (p Pod) ready() bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c struct{ Type, Status string }) bool { return c.Type == "Ready" && c.Status == "True" })
+	return slices.ContainsFunc(p.Status.Conditions, func(c struct{ Type, Status string }) bool {
+		return c.Type == "Ready" && c.Status == "True"
+	})
 }
 
 // pods lists the pods of a namespace, in the order of their nodes.
@@ -83,7 +85,9 @@ func (c Cluster) fetch(from, where string) (string, error) {
 
 // dial lets a pod of agnhost ask another address for its host name.
 func (c Cluster) dial(p Pod, protocol, host string, port int) (string, error) {
-	q := url.Values{"host": {host}, "port": {fmt.Sprint(port)}, "protocol": {protocol}, "request": {"hostname"}, "tries": {"1"}}
+	q := url.Values{
+		"host": {host}, "port": {fmt.Sprint(port)}, "protocol": {protocol}, "request": {"hostname"}, "tries": {"1"},
+	}
 	out, err := c.fetch("control", "http://"+net.JoinHostPort(p.Status.PodIP, "8080")+"/dial?"+q.Encode())
 	if err == nil && !strings.Contains(out, `"responses":["`) {
 		err = fmt.Errorf("%s to %s port %d: %s", protocol, host, port, out)

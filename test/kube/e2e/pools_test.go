@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// TestPools: a cluster whose pods are numbered from the nodes' prefixes goes over to pools. Pods are routed before and after,
-// those of before go on, and both reach each other between nodes, as the nodes reach them. Two pools at once: one through VXLAN,
-// and one without a tunnel for a namespace that it selects.
+// TestPools: a cluster whose pods are numbered from the nodes' prefixes goes over to pools. Pods are routed before and
+// after, those of before go on, and both reach each other between nodes, as the nodes reach them. Two pools at once:
+// one through VXLAN, and one without a tunnel for a namespace that it selects.
 func TestPools(t *testing.T) {
 	weft(t)
 	c := another(t, "e2epl", "--cni", "weft", "--no-dns")
@@ -33,14 +33,17 @@ func TestPools(t *testing.T) {
 	c.apply(t, ns, deployment("tunnelled", 2))
 	pods := c.allReady(t, ns, 4, time.Minute) // those of before are the same ones
 	for _, p := range old {
-		if !slices.ContainsFunc(pods, func(o Pod) bool { return o.Metadata.UID == p.Metadata.UID && o.Status.PodIP == p.Status.PodIP }) {
+		if !slices.ContainsFunc(pods, func(o Pod) bool {
+			return o.Metadata.UID == p.Metadata.UID && o.Status.PodIP == p.Status.PodIP
+		}) {
 			t.Errorf("pod %s is not what it was: %+v", p.Metadata.Name, pods)
 		}
 	}
 	c.apply(t, plain, deployment("plain", 2))
 	pods = append(pods, c.allReady(t, plain, 2, time.Minute)...)
 	in := map[string]netip.Prefix{
-		"old": netip.MustParsePrefix("10.244.0.0/16"), "tunnelled": netip.MustParsePrefix("10.77.0.0/20"), "plain": netip.MustParsePrefix("10.78.0.0/24"),
+		"old": netip.MustParsePrefix("10.244.0.0/16"), "tunnelled": netip.MustParsePrefix("10.77.0.0/20"),
+		"plain": netip.MustParsePrefix("10.78.0.0/24"),
 	}
 	for _, p := range pods {
 		kind, _, _ := strings.Cut(p.Metadata.Name, "-")
@@ -68,7 +71,9 @@ func TestPools(t *testing.T) {
 	}
 	routes := c.must(t, "exec", "node1", "ip", "route")
 	for _, line := range strings.Split(routes, "\n") {
-		if strings.Contains(line, " via ") && (strings.HasPrefix(line, "10.77.") && !strings.Contains(line, "dev flannel.1") || strings.HasPrefix(line, "10.78.") && strings.Contains(line, "flannel")) {
+		if strings.Contains(line, " via ") &&
+			(strings.HasPrefix(line, "10.77.") && !strings.Contains(line, "dev flannel.1") ||
+				strings.HasPrefix(line, "10.78.") && strings.Contains(line, "flannel")) {
 			t.Errorf("the wrong way: %s", line)
 		}
 	}

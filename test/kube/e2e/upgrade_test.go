@@ -50,7 +50,8 @@ spec:
 	}
 	ask := func(method, node, path, body string) string {
 		t.Helper()
-		return c.must(t, "exec", "control", "curl", "-sS", "-f", "-m", "5", "-X", method, "-d", body, "http://"+at[node]+":8080/"+path)
+		return c.must(t, "exec", "control", "curl", "-sS", "-f", "-m", "5", "-X", method, "-d", body,
+			"http://"+at[node]+":8080/"+path)
 	}
 	for node, peer := range map[string]string{"node1": "node2", "node2": "node1"} {
 		ask("PUT", node, "peer", at[peer]+":7000")
@@ -86,22 +87,26 @@ spec:
 	time.Sleep(time.Second)
 	one, two := c.report(t, at["node1"]), c.report(t, at["node2"])
 	for _, r := range []Report{one, two} {
-		t.Logf("%d datagrams came, %d were lost, %d came twice, %d were refused where they were sent", r.Received, r.Lost, r.Twice, r.Refused)
+		t.Logf("%d datagrams came, %d were lost, %d came twice, %d were refused where they were sent", r.Received, r.Lost,
+			r.Twice, r.Refused)
 		if r.Lost > 0 || r.Refused > 0 || r.Received < 1000 {
 			t.Errorf("%d of %d datagrams were lost, and %d refused where they were sent", r.Lost, r.Received+r.Lost, r.Refused)
 		}
 	}
 	if one.Last != two.Sent || two.Last != one.Sent {
-		t.Errorf("the last that came were %d and %d, the last that were sent %d and %d", one.Last, two.Last, two.Sent, one.Sent)
+		t.Errorf("the last that came were %d and %d, the last that were sent %d and %d", one.Last, two.Last,
+			two.Sent, one.Sent)
 	}
 }
 
-// otherImage makes an image of another version of the same sources, and gives it to the nodes. Its programs are other bytes.
+// otherImage makes an image of another version of the same sources, and gives it to the nodes. Its programs are other
+// bytes.
 func (c Cluster) otherImage(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	if out, err := exec.CommandContext(ctx, "make", "-C", "../../..", "image", "IMAGE=localhost/weft:other", "VERSION=other", "IMAGE_DIR=bin/other").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "make", "-C", "../../..", "image", "IMAGE=localhost/weft:other",
+		"VERSION=other", "IMAGE_DIR=bin/other").CombinedOutput(); err != nil {
 		t.Fatalf("make image: %v\n%s", err, out)
 	}
 	c.must(t, "load", "../../../bin/other/weft-image.tar")
@@ -112,7 +117,10 @@ func (c Cluster) programs(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
 	for _, node := range c.nodes(t) {
-		all.WriteString(c.must(t, "exec", node, "sh", "-c", "sha256sum /opt/cni/bin/weft-cni; curl -sS -m 5 http://127.0.0.1:9119/metrics | grep ^weft_build_info"))
+		all.WriteString(
+			c.must(t, "exec", node, "sh", "-c",
+				"sha256sum /opt/cni/bin/weft-cni; curl -sS -m 5 http://127.0.0.1:9119/metrics | grep ^weft_build_info"),
+		)
 	}
 	return all.String()
 }

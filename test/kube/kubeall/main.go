@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubeall is etcd, the control plane of Kubernetes, kubelet, kube-proxy and kubectl in one program, because one link
-// instead of seven makes the test cluster buildable in minutes. Its name, or the first argument, chooses.
+// Command kubeall is etcd, the control plane of Kubernetes, kubelet, kube-proxy and kubectl in one program, because one
+// link instead of seven makes the test cluster buildable in minutes. Its name, or the first argument, chooses.
 package main
 
 import (
@@ -40,14 +40,16 @@ func main() {
 	default:
 		c := component(name)
 		if c == nil {
-			fmt.Fprintln(os.Stderr, "usage: kubeall etcd|kubectl|kube-apiserver|kube-controller-manager|kube-scheduler|kubelet|kube-proxy ...")
+			fmt.Fprintln(os.Stderr,
+				"usage: kubeall etcd|kubectl|kube-apiserver|kube-controller-manager|kube-scheduler|kubelet|kube-proxy ...")
 			os.Exit(2)
 		}
 		os.Exit(cli.Run(c))
 	}
 }
 
-// component makes the command of a program, or nil. It can be called once only: commands catch signals when they are made.
+// component makes the command of a program, or nil. It can be called once only: commands catch signals when they are
+// made.
 func component(name string) *cobra.Command {
 	switch name {
 	case "kube-apiserver":

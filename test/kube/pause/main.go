@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pause is the first process of a pod's sandbox in the test cluster: it sleeps, reaps who dies, and ends when told.
+// Command pause is the first process of a pod's sandbox in the test cluster: it sleeps, reaps who dies, and ends when
+// told.
 package main
 
 import (

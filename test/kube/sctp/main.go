@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command sctp stands in agnhost's place in a pod of the test cluster. On a kernel without SCTP it does by hand what agnhost
-// would do with it: SCTP's first packet and the answer to it, on raw sockets. Network policies, which are about packets, are
-// thus tested all the same. Everything else, and everything on a kernel with SCTP, is agnhost's business.
+// Command sctp stands in agnhost's place in a pod of the test cluster. On a kernel without SCTP it does by hand what
+// agnhost would do with it: SCTP's first packet and the answer to it, on raw sockets. Network policies, which are about
+// packets, are thus tested all the same. Everything else, and everything on a kernel with SCTP, is agnhost's business.
 package main
 
 import (
@@ -110,7 +110,9 @@ func connect(args []string) error {
 	}
 	port := uint16(20000 + os.Getpid()%20000 + int(time.Now().UnixNano())%20000)
 	for end := time.Now().Add(patience); time.Now().Before(end); {
-		if err := unix.Sendto(fd, packet(port, to.Port(), 0, chunkInit), 0, &unix.SockaddrInet4{Addr: to.Addr().As4()}); err != nil && !errors.Is(err, unix.EPERM) {
+		if err := unix.Sendto(fd, packet(port, to.Port(), 0, chunkInit), 0, &unix.SockaddrInet4{
+			Addr: to.Addr().As4(),
+		}); err != nil && !errors.Is(err, unix.EPERM) {
 			return fmt.Errorf("OTHER: %w", err)
 		}
 		if from, source, err := hear(fd, port, chunkAck); err == nil && from == to.Addr() && source == to.Port() {

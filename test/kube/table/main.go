@@ -99,7 +99,9 @@ func read(file string) ([]reason, error) {
 }
 
 // notSpec is what stands around the specs.
-var notSpec = regexp.MustCompile(`^\[(SynchronizedBeforeSuite|SynchronizedAfterSuite|BeforeSuite|AfterSuite|ReportAfterSuite|ReportBeforeSuite|DeferCleanup.*)\]`)
+var notSpec = regexp.MustCompile(
+	`^\[(SynchronizedBeforeSuite|SynchronizedAfterSuite|BeforeSuite|AfterSuite|ReportAfterSuite|ReportBeforeSuite|DeferCleanup.*)\]`,
+)
 
 // labels are repeated behind a spec's name.
 var labels = regexp.MustCompile(` \[sig-network[^]]*\]$`)
@@ -117,10 +119,14 @@ func table(w io.Writer, all []spec, network string, reasons []reason) error {
 			passed++
 		}
 	}
-	fmt.Fprintf(w, "%s: %d specs of Kubernetes' [sig-network] passed, %d failed.\n\n| spec | | s | why |\n|---|---|---|---|\n", network, passed, len(ran)-passed)
+	fmt.Fprintf(
+		w, "%s: %d specs of Kubernetes' [sig-network] passed, %d failed.\n\n| spec | | s | why |\n|---|---|---|---|\n",
+		network, passed, len(ran)-passed,
+	)
 	for _, s := range ran {
 		name := strings.TrimPrefix(labels.ReplaceAllString(strings.TrimPrefix(s.Name, "[It] "), ""), "[sig-network] ")
-		if _, err := fmt.Fprintf(w, "| %s | %s | %.0f | %s |\n", cell(name), s.Status, s.Seconds, cell(why(s, reasons))); err != nil {
+		if _, err := fmt.Fprintf(w, "| %s | %s | %.0f | %s |\n", cell(name), s.Status, s.Seconds,
+			cell(why(s, reasons))); err != nil {
 			return err
 		}
 	}

@@ -31,7 +31,9 @@ func TestTable(t *testing.T) {
 `
 	dir := t.TempDir()
 	var files []string
-	for name, text := range map[string]string{"1": one, "2": two, "reasons": "# for people\nis slow\tit waits\n", "bad": "no tab\n"} {
+	for name, text := range map[string]string{
+		"1": one, "2": two, "reasons": "# for people\nis slow\tit waits\n", "bad": "no tab\n",
+	} {
 		file := filepath.Join(dir, name)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -47,7 +49,8 @@ func TestTable(t *testing.T) {
 	if d := cmp.Diff(want, out.String()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	if err := run(&out, "weft", filepath.Join(dir, "bad"), files); err == nil || !strings.Contains(err.Error(), `no tab in "no tab"`) {
+	if err := run(&out, "weft", filepath.Join(dir, "bad"), files); err == nil ||
+		!strings.Contains(err.Error(), `no tab in "no tab"`) {
 		t.Errorf("bad reasons: %v", err)
 	}
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command traffic sends numbered UDP datagrams to its peer a thousand times a second, receives the peer's, and says over
-// HTTP what was lost and how long the longest silence was, and how one TCP connection fares. Two of them measure what an
-// upgrade of the network does to pods that run.
+// Command traffic sends numbered UDP datagrams to its peer a thousand times a second, receives the peer's, and says
+// over HTTP what was lost and how long the longest silence was, and how one TCP connection fares. Two of them measure
+// what an upgrade of the network does to pods that run.
 //
 //	traffic [-listen :7000] [-report :8080] [-every 1ms]
 package main

@@ -80,7 +80,8 @@ func (m *meter) report(now time.Time) Report {
 	return r
 }
 
-// dropped are the datagrams that came and found the socket's buffer full, since the pod began: the network has not lost them.
+// dropped are the datagrams that came and found the socket's buffer full, since the pod began: the network has not lost
+// them.
 func dropped() uint64 {
 	b, _ := os.ReadFile("/proc/net/snmp")
 	var names []string

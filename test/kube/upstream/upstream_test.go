@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package upstream is Kubernetes' own end-to-end specs of [sig-network], and no others: the whole takes far longer to build.
+// Package upstream is Kubernetes' own end-to-end specs of [sig-network], and no others: the whole takes far longer to
+// build.
 package upstream
 
 import (

@@ -60,7 +60,8 @@ func Open(path string) (*Store, error) {
 		err = errors.New("is no directory")
 	}
 	if err != nil {
-		return nil, model.Faultf(model.CodeIO, "give a directory of Kubernetes manifests", "store directory %q: %w", path, plain(err))
+		return nil, model.Faultf(model.CodeIO, "give a directory of Kubernetes manifests", "store directory %q: %w",
+			path, plain(err))
 	}
 	s := &Store{path: path, files: map[string]*file{}}
 	s.mu.Lock()
@@ -127,7 +128,8 @@ func (s *Store) Cluster(context.Context) (model.Cluster, error) {
 func (s *Store) refresh() error {
 	entries, err := os.ReadDir(s.path)
 	if err != nil {
-		return model.Faultf(model.CodeIO, "give a directory of Kubernetes manifests", "store directory %q: %w", s.path, plain(err))
+		return model.Faultf(model.CodeIO, "give a directory of Kubernetes manifests", "store directory %q: %w",
+			s.path, plain(err))
 	}
 	now := map[string]*file{}
 	changed := false
@@ -220,8 +222,9 @@ func (s *Store) rebuild(names []os.DirEntry) {
 		for _, e := range f.entries {
 			first, twice := s.index[e.Key]
 			if twice {
-				s.problems = append(s.problems, model.Faultf(model.CodeInvalidConf, "take one of them out; until then the first counts",
-					"%s stands twice: in %s line %d and in %s line %d", e.Key, first.file, first.line, e.file, e.line))
+				s.problems = append(
+					s.problems, model.Faultf(model.CodeInvalidConf, "take one of them out; until then the first counts",
+						"%s stands twice: in %s line %d and in %s line %d", e.Key, first.file, first.line, e.file, e.line))
 				continue
 			}
 			s.index[e.Key] = e

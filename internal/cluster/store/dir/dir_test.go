@@ -102,10 +102,16 @@ func TestClusterFromManifests(t *testing.T) {
 				PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.2.0/24")},
 			},
 		},
-		Pods:       []model.Pod{{Namespace: "default", Name: "web", UID: store.DeriveUID(store.PodKey("default", "web")), Node: "a", Annotations: map[string]string{"keep": "me"}}},
+		Pods: []model.Pod{
+			{
+				Namespace: "default", Name: "web", UID: store.DeriveUID(store.PodKey("default", "web")), Node: "a",
+				Annotations: map[string]string{"keep": "me"},
+			},
+		},
 		Namespaces: []model.Namespace{{Name: "shop", Labels: map[string]string{"a": "b"}}},
 	}
-	if d := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
+	if d := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
 		t.Errorf("cluster (-want +got):\n%s", d)
 	}
 	if problems, err := s.Problems(); err != nil || len(problems) > 0 {
@@ -117,15 +123,32 @@ func TestFaultsAreNamedAndTheRestLoads(t *testing.T) {
 	for _, c := range []struct{ name, file, text, want string }{
 		{"broken YAML", "x.yaml", "a: b\n---\n\napiVersion: v1\nkind: [\n", "x.yaml line 5"},
 		{"broken JSON", "x.json", "{\n\"a\": 1,\n}", "x.json line 3"},
-		{"no name", "x.yaml", "---\n# c\napiVersion: v1\nkind: Pod\nmetadata: {}\n", "x.yaml line 3: field metadata.name is missing"},
+		{
+			"no name", "x.yaml", "---\n# c\napiVersion: v1\nkind: Pod\nmetadata: {}\n",
+			"x.yaml line 3: field metadata.name is missing",
+		},
 		{"no kind", "x.yaml", "apiVersion: v1\n", "x.yaml line 1: field kind is missing"},
 		{"no apiVersion", "x.yaml", "kind: Pod\n", "field apiVersion is missing"},
 		{"duplicate key", "x.yaml", "apiVersion: v1\nkind: Pod\nkind: Node\n", "x.yaml line 3"},
 		{"bad name", "x.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: A/b}\n", `metadata.name "A/b"`},
-		{"bad CIDR", "x.yaml", "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nspec: {podCIDR: 10.1.2.3/24}\n", `write "10.1.2.0/24"`},
-		{"bad address", "x.yaml", "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus: {addresses: [{type: InternalIP, address: 1.2.3}]}\n", `status.addresses[0].address "1.2.3"`},
-		{"contradiction", "x.yaml", "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nspec: {podCIDR: 10.1.0.0/24, podCIDRs: [10.2.0.0/24]}\n", "contradicts"},
-		{"wrong type", "x.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: n1}\nspec: {hostNetwork: 3}\n", "Pod default/n1"},
+		{
+			"bad CIDR", "x.yaml", "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nspec: {podCIDR: 10.1.2.3/24}\n",
+			`write "10.1.2.0/24"`,
+		},
+		{
+			"bad address", "x.yaml",
+			"apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus: {addresses: [{type: InternalIP, address: 1.2.3}]}\n",
+			`status.addresses[0].address "1.2.3"`,
+		},
+		{
+			"contradiction", "x.yaml",
+			"apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nspec: {podCIDR: 10.1.0.0/24, podCIDRs: [10.2.0.0/24]}\n",
+			"contradicts",
+		},
+		{
+			"wrong type", "x.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: n1}\nspec: {hostNetwork: 3}\n",
+			"Pod default/n1",
+		},
 		{"duplicate", "x.yaml", "apiVersion: v1\nkind: Node\nmetadata: {name: b}\n", "nodes.yaml line 14 and in "},
 		{"crowded", "x.yaml", "a: 1\n--- {b: 2}\n", "x.yaml line 2"},
 		{"no mapping", "x.yaml", "- a\n", "x.yaml line 1"},
@@ -158,7 +181,9 @@ func TestWriteBackKeepsTheRest(t *testing.T) {
 	s, path := open(t, map[string]string{"pods.yml": pods})
 	ctx := context.Background()
 	ips := []netip.Addr{netip.MustParseAddr("10.244.1.5"), netip.MustParseAddr("fd00::5")}
-	err := s.SetPodStatus(ctx, "default", "web", store.PodStatus{Phase: "Running", IPs: ips, Annotations: map[string]string{"n": "v"}})
+	err := s.SetPodStatus(ctx, "default", "web", store.PodStatus{
+		Phase: "Running", IPs: ips, Annotations: map[string]string{"n": "v"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +192,10 @@ func TestWriteBackKeepsTheRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, thing, _ := strings.Cut(pods, "# a kind")
-	for _, want := range []string{"---\n# first\n", "terminationGracePeriodSeconds: 12345678901234567\n", "# a kind" + thing, "keep: me", "n: v", "podIP: 10.244.1.5"} {
+	for _, want := range []string{
+		"---\n# first\n", "terminationGracePeriodSeconds: 12345678901234567\n", "# a kind" + thing, "keep: me", "n: v",
+		"podIP: 10.244.1.5",
+	} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("%q is gone from\n%s", want, b)
 		}
@@ -180,7 +208,9 @@ func TestWriteBackKeepsTheRest(t *testing.T) {
 		t.Errorf("pod %+v, %v", pod, err)
 	}
 	before := o.Version
-	if err := s.SetPodStatus(ctx, "default", "web", store.PodStatus{Phase: "Running", IPs: []netip.Addr{}, Annotations: map[string]string{"n": ""}}); err != nil {
+	if err := s.SetPodStatus(ctx, "default", "web", store.PodStatus{
+		Phase: "Running", IPs: []netip.Addr{}, Annotations: map[string]string{"n": ""},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.CompareAndSwap(before, o); !errors.Is(err, store.ErrConflict) {
@@ -202,7 +232,10 @@ func TestWriteBackKeepsTheRest(t *testing.T) {
 
 func TestCreate(t *testing.T) {
 	s, path := open(t, nil)
-	o, err := store.NodeObject(model.Node{Name: "n1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}, Addrs: []netip.Addr{netip.MustParseAddr("::1")}})
+	o, err := store.NodeObject(model.Node{
+		Name: "n1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")},
+		Addrs: []netip.Addr{netip.MustParseAddr("::1")},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +273,8 @@ func TestCreatedPool(t *testing.T) {
 			t.Fatalf("%s %v", got.Version, err)
 		}
 		pool, err := got.AddressPool()
-		if err != nil || want != 0 && pool.Created != want || want == 0 && (pool.Created < before || pool.Created > time.Now().Unix()) {
+		if err != nil || want != 0 && pool.Created != want ||
+			want == 0 && (pool.Created < before || pool.Created > time.Now().Unix()) {
 			t.Errorf("%s: created %d, %v", o.Key.Name, pool.Created, err)
 		}
 	}
@@ -289,7 +323,8 @@ func TestManyWriters(t *testing.T) {
 				return
 			}
 			for i := range 10 {
-				_, err := s.Modify(context.Background(), store.NodeKey("b"), store.Annotate(map[string]string{fmt.Sprintf("w%d-%d", w, i): "x"}))
+				_, err := s.Modify(context.Background(), store.NodeKey("b"),
+					store.Annotate(map[string]string{fmt.Sprintf("w%d-%d", w, i): "x"}))
 				if err != nil {
 					t.Error(err)
 				}

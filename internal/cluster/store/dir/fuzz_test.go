@@ -9,14 +9,15 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// FuzzParse: whatever a file holds, reading it does not break; writing an object back as it is leaves every object of the
-// file as it was; taking one out leaves the others.
+// FuzzParse: whatever a file holds, reading it does not break; writing an object back as it is leaves every object of
+// the file as it was; taking one out leaves the others.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n---\n# c\napiVersion: v1\nkind: Node\nmetadata: {name: a}\nspec: {podCIDR: 10.0.0.0/24}\n",
 		"\ufeff---\r\napiVersion: v1\r\nkind: Namespace\r\nmetadata:\r\n  name: x\r\n--- # end\r\n",
 		`{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"}},{"apiVersion":"v1","kind":"Pod","metadata":{"name":"q"},"x":1.50}]}`,
-		"kind: [", "--- {a: b}\n", "---\n---\n", "a: &a [*a]\n", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\ntext: |\n  ---\n  b\n",
+		"kind: [", "--- {a: b}\n", "---\n---\n", "a: &a [*a]\n",
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\ntext: |\n  ---\n  b\n",
 	} {
 		f.Add([]byte(s), false)
 		f.Add([]byte(s), true)
@@ -72,7 +73,11 @@ func compare(t *testing.T, isJSON bool, b []byte, want []entry) {
 
 // FuzzObject: no JSON breaks the understanding of the known kinds.
 func FuzzObject(f *testing.F) {
-	f.Add([]byte(`{"apiVersion":"v1","kind":"Node","metadata":{"name":"a"},"spec":{"podCIDRs":["::/0"]},"status":{"addresses":[{"type":"InternalIP","address":"::ffff:1.2.3.4"}]}}`))
+	f.Add(
+		[]byte(
+			`{"apiVersion":"v1","kind":"Node","metadata":{"name":"a"},"spec":{"podCIDRs":["::/0"]},"status":{"addresses":[{"type":"InternalIP","address":"::ffff:1.2.3.4"}]}}`,
+		),
+	)
 	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","annotations":null},"status":null}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		o, err := store.NewObject(b)

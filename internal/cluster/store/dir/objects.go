@@ -67,14 +67,18 @@ func (o places) Create(ctx context.Context, _ store.Kind, x store.Object) (store
 	return o.s.Create(x)
 }
 
-func (o places) CompareAndSwap(ctx context.Context, _ store.Kind, version string, next store.Object) (store.Object, error) {
+func (o places) CompareAndSwap(
+	ctx context.Context, _ store.Kind, version string, next store.Object,
+) (store.Object, error) {
 	if err := ctx.Err(); err != nil {
 		return next, fmt.Errorf("%s: %w", next.Key, err)
 	}
 	return next, o.s.CompareAndSwap(version, next)
 }
 
-func (o places) CompareAndSwapStatus(ctx context.Context, kind store.Kind, version string, next store.Object) (store.Object, error) {
+func (o places) CompareAndSwapStatus(
+	ctx context.Context, kind store.Kind, version string, next store.Object,
+) (store.Object, error) {
 	return o.CompareAndSwap(ctx, kind, version, next)
 }
 

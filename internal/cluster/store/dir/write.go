@@ -29,7 +29,8 @@ func (s *Store) Create(o store.Object) (store.Object, error) {
 	}
 	err = s.locked(func() error {
 		if have, ok := s.index[o.Key]; ok {
-			return model.Faultf(model.CodeExists, "update it or choose another name", "%s stands in %s line %d already: %w", o.Key, have.file, have.line, store.ErrExists)
+			return model.Faultf(model.CodeExists, "update it or choose another name", "%s stands in %s line %d already: %w",
+				o.Key, have.file, have.line, store.ErrExists)
 		}
 		text, err := yaml.JSONToYAML(o.Raw)
 		if err != nil {
@@ -37,7 +38,8 @@ func (s *Store) Create(o store.Object) (store.Object, error) {
 		}
 		path := filepath.Join(s.path, fileName(o.Key))
 		if _, err := os.Lstat(path); err == nil {
-			return model.Faultf(model.CodeExists, "move the file away", "%s: cannot be written to %s: %w", o.Key, path, store.ErrExists)
+			return model.Faultf(model.CodeExists, "move the file away", "%s: cannot be written to %s: %w", o.Key, path,
+				store.ErrExists)
 		}
 		return s.replace(path, text)
 	})
@@ -141,7 +143,8 @@ func (s *Store) writable(key store.Key, version string) (entry, error) {
 		return e, fmt.Errorf("%s in %s: %w", key, s.path, store.ErrNotFound)
 	}
 	if f := s.files[filepath.Base(e.file)]; f != nil && len(f.problems) > 0 {
-		return e, model.Faultf(model.CodeInvalidConf, "put the file right first", "%s: not written, the file has a fault: %w", key, f.problems[0])
+		return e, model.Faultf(model.CodeInvalidConf, "put the file right first", "%s: not written, the file has a fault: %w",
+			key, f.problems[0])
 	}
 	if version != "" && version != e.Version {
 		return e, fmt.Errorf("%s in %s: %w", key, e.file, store.ErrConflict)
@@ -169,7 +172,8 @@ func (s *Store) replace(path string, b []byte) error {
 }
 
 func (s *Store) refused(err error) error {
-	return model.Faultf(model.CodeIO, "make the directory writable or choose another", "store directory %q cannot be written: %w", s.path, plain(err))
+	return model.Faultf(model.CodeIO, "make the directory writable or choose another",
+		"store directory %q cannot be written: %w", s.path, plain(err))
 }
 
 // rendered is the file with the entry's document replaced.

@@ -53,7 +53,8 @@ func (r *Registry) Acquire(ctx context.Context, req Request) (Held, error) {
 			return h, err
 		}
 	}
-	return Held{}, model.Faultf(model.CodeTryAgain, "it is tried again", "subnet of %v: %d times in a row %w", req.Conf.Networks(), races, errRace)
+	return Held{}, model.Faultf(model.CodeTryAgain, "it is tried again", "subnet of %v: %d times in a row %w",
+		req.Conf.Networks(), races, errRace)
 }
 
 func (r *Registry) try(ctx context.Context, req Request, v4, v6 flannel.Range) (Held, error) {
@@ -123,11 +124,13 @@ func (r *Registry) choose(req Request, p picture, v4, v6 flannel.Range) (flannel
 			before.IPv6Subnet = p
 		}
 	}
-	if len(req.Previous) > 0 && v4.Holds(before.Subnet) && v6.Holds(before.IPv6Subnet) && !slices.ContainsFunc(before.Subnets(), func(p netip.Prefix) bool { return !free(p) }) {
+	if len(req.Previous) > 0 && v4.Holds(before.Subnet) && v6.Holds(before.IPv6Subnet) &&
+		!slices.ContainsFunc(before.Subnets(), func(p netip.Prefix) bool { return !free(p) }) {
 		return before, nil
 	}
 	if len(req.Previous) > 0 {
-		r.log.Warn("the subnet that this node had is another's by now, or of another configuration", "subnets", fmt.Sprint(req.Previous))
+		r.log.Warn("the subnet that this node had is another's by now, or of another configuration",
+			"subnets", fmt.Sprint(req.Previous))
 	}
 	for _, f := range []struct {
 		r    flannel.Range

@@ -94,15 +94,18 @@ func (a Access) check() (*tls.Config, error) {
 	for _, e := range a.Endpoints {
 		u, err := url.Parse(e)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return nil, model.Faultf(model.CodeInvalidConf, "write for example http://127.0.0.1:2379", "etcd-endpoints %q is no URL of an etcd", e)
+			return nil, model.Faultf(model.CodeInvalidConf, "write for example http://127.0.0.1:2379",
+				"etcd-endpoints %q is no URL of an etcd", e)
 		}
 		secure = secure || u.Scheme == "https"
 	}
 	if strings.Trim(a.Prefix, "/") == "" {
-		return nil, model.Faultf(model.CodeInvalidConf, "flannel's is /coreos.com/network", "etcd-prefix %q names no key", a.Prefix)
+		return nil, model.Faultf(model.CodeInvalidConf, "flannel's is /coreos.com/network",
+			"etcd-prefix %q names no key", a.Prefix)
 	}
 	if (a.KeyFile == "") != (a.CertFile == "") {
-		return nil, model.Faultf(model.CodeInvalidConf, "give both, or neither", "etcd-keyfile %q and etcd-certfile %q belong together", a.KeyFile, a.CertFile)
+		return nil, model.Faultf(model.CodeInvalidConf, "give both, or neither",
+			"etcd-keyfile %q and etcd-certfile %q belong together", a.KeyFile, a.CertFile)
 	}
 	if a.Username == "" && a.Password != "" {
 		return nil, model.Faultf(model.CodeInvalidConf, "give the user too", "etcd-password is given without etcd-username")
@@ -122,7 +125,8 @@ func (a Access) certificates() (*tls.Config, error) {
 			return &c, err
 		}
 		if _, err := load(); err != nil {
-			return nil, model.Faultf(model.CodeInvalidConf, "they are PEM files of a certificate and its key", "etcd-certfile %q, etcd-keyfile %q: %w", a.CertFile, a.KeyFile, err)
+			return nil, model.Faultf(model.CodeInvalidConf, "they are PEM files of a certificate and its key",
+				"etcd-certfile %q, etcd-keyfile %q: %w", a.CertFile, a.KeyFile, err)
 		}
 		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
 	}
@@ -131,11 +135,13 @@ func (a Access) certificates() (*tls.Config, error) {
 	}
 	pem, err := os.ReadFile(a.CAFile)
 	if err != nil {
-		return nil, model.Faultf(model.CodeInvalidConf, "it is a PEM file of certificates", "etcd-cafile %q: %w", a.CAFile, err)
+		return nil, model.Faultf(model.CodeInvalidConf, "it is a PEM file of certificates", "etcd-cafile %q: %w",
+			a.CAFile, err)
 	}
 	cfg.RootCAs = x509.NewCertPool()
 	if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, model.Faultf(model.CodeInvalidConf, "it is a PEM file of certificates", "etcd-cafile %q has no certificate", a.CAFile)
+		return nil, model.Faultf(model.CodeInvalidConf, "it is a PEM file of certificates",
+			"etcd-cafile %q has no certificate", a.CAFile)
 	}
 	return cfg, nil
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Two weeks of looks at the clocks: a lease of a day is renewed before it ends, by a machine that is always awake, one that
-// sleeps every night, and one whose wall clock people set.
+// Two weeks of looks at the clocks: a lease of a day is renewed before it ends, by a machine that is always awake, one
+// that sleeps every night, and one whose wall clock people set.
 func TestTwoWeeksOfALease(t *testing.T) {
 	const margin = time.Hour
 	for name, wall := range map[string]func(minute int, r *rand.Rand) (sleep, set time.Duration){

@@ -87,7 +87,8 @@ func (w *world) keys() map[string]string {
 func (w *world) config() etcd.Config {
 	return etcd.Config{
 		Access: etcd.Access{Endpoints: []string{w.URL}, Prefix: w.prefix},
-		Log:    slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now, After: time.After, Random: func(int) int { return 0 },
+		Log:    slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now, After: time.After,
+		Random: func(int) int { return 0 },
 	}
 }
 
@@ -149,7 +150,8 @@ func TestEtcd(t *testing.T) {
 	nettest.Whole(t)
 	e := apitest.StartEtcd(t, nil, netip.MustParseAddr("127.0.0.1"), false)
 	for name, part := range map[string]func(*world){
-		"acquire": acquired, "previous": previous, "race": race, "overlap": overlapping, "exhausted": exhausted, "reservation": reservation, "other": otherConfiguration,
+		"acquire": acquired, "previous": previous, "race": race, "overlap": overlapping, "exhausted": exhausted,
+		"reservation": reservation, "other": otherConfiguration,
 	} {
 		t.Run(name, func(t *testing.T) { part(newWorld(t, e, name, conf)) })
 	}
@@ -158,7 +160,10 @@ func TestEtcd(t *testing.T) {
 	t.Run("gone", func(t *testing.T) { gone(newWorld(t, e, "gone", conf)) })
 	t.Run("watch", func(t *testing.T) { watched(newWorld(t, e, "watch", conf)) })
 	t.Run("dual", func(t *testing.T) {
-		dual(newWorld(t, e, "dual", `{"Network": "10.5.0.0/16", "EnableIPv6": true, "IPv6Network": "fc00::/48", "Backend": {"Type": "host-gw"}}`))
+		dual(
+			newWorld(t, e, "dual",
+				`{"Network": "10.5.0.0/16", "EnableIPv6": true, "IPv6Network": "fc00::/48", "Backend": {"Type": "host-gw"}}`),
+		)
 	})
 	t.Run("second endpoint", func(t *testing.T) {
 		w := newWorld(t, e, "second", conf)
@@ -176,7 +181,8 @@ func TestEtcd(t *testing.T) {
 func acquired(w *world) {
 	r := w.open(nil)
 	h := w.acquire(r, "192.168.0.1")
-	if got := fmt.Sprint(w.keys()); got != `map[10.5.1.0-24:{"PublicIP":"192.168.0.1","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1}}]` {
+	if got := fmt.Sprint(w.keys()); got !=
+		`map[10.5.1.0-24:{"PublicIP":"192.168.0.1","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1}}]` {
 		w.t.Error(got)
 	}
 	if h.Name() != "10.5.1.0-24" {
@@ -205,8 +211,11 @@ func previous(w *world) {
 	if h := w.acquire(r, "192.168.0.1", "10.5.77.1/24"); h.Key() != "10.5.77.0-24" {
 		w.t.Error(h)
 	}
-	for addr, previous := range map[string]string{"192.168.0.2": "10.5.77.1/24", "192.168.0.3": "10.6.1.1/24", "192.168.0.4": "10.5.78.1/25"} {
-		if h := w.acquire(r, addr, previous); h.Key() == "10.5.77.0-24" || h.Subnet.Bits() != 24 || !netip.MustParsePrefix("10.5.0.0/16").Overlaps(h.Subnet) {
+	for addr, previous := range map[string]string{
+		"192.168.0.2": "10.5.77.1/24", "192.168.0.3": "10.6.1.1/24", "192.168.0.4": "10.5.78.1/25",
+	} {
+		if h := w.acquire(r, addr, previous); h.Key() == "10.5.77.0-24" || h.Subnet.Bits() != 24 ||
+			!netip.MustParsePrefix("10.5.0.0/16").Overlaps(h.Subnet) {
 			w.t.Error(previous, h)
 		}
 	}
@@ -262,7 +271,8 @@ func exhausted(w *world) {
 	}
 	_, err := r.Acquire(w.ctx, w.request("192.168.0.4"))
 	var f *model.Fault
-	if !errors.As(err, &f) || f.Code != model.CodeExhausted || f.Msg != "network 10.5.0.0/28: all subnets of length 30 from 10.5.0.4 to 10.5.0.12 are leased" {
+	if !errors.As(err, &f) || f.Code != model.CodeExhausted ||
+		f.Msg != "network 10.5.0.0/28: all subnets of length 30 from 10.5.0.4 to 10.5.0.12 are leased" {
 		w.t.Error(err)
 	}
 }
@@ -296,7 +306,8 @@ func dual(w *world) {
 	if h := w.acquire(w.open(nil), "192.168.0.2"); h.Key() != "10.5.2.0-24&fc00:0:0:2::-64" {
 		w.t.Error(h.Key())
 	}
-	if h := w.acquire(w.open(nil), "192.168.0.3", "10.5.8.1/24", "fc00:0:0:8::1/64"); h.Key() != "10.5.8.0-24&fc00:0:0:8::-64" {
+	if h := w.acquire(w.open(nil), "192.168.0.3", "10.5.8.1/24", "fc00:0:0:8::1/64"); h.Key() !=
+		"10.5.8.0-24&fc00:0:0:8::-64" {
 		w.t.Error(h.Key())
 	}
 }

@@ -81,7 +81,9 @@ type Keeper struct {
 
 // Keep makes a keeper, which renews the lease when no more than margin is left of it.
 func (r *Registry) Keep(h Held, margin time.Duration) *Keeper {
-	return &Keeper{r: r, held: h, margin: min(margin, r.cfg.TTL/2), said: make(chan model.Published, 1), gone: notify.New()}
+	return &Keeper{
+		r: r, held: h, margin: min(margin, r.cfg.TTL/2), said: make(chan model.Published, 1), gone: notify.New(),
+	}
 }
 
 // Publish has the node publish something else, as soon as possible.
@@ -98,8 +100,8 @@ func (k *Keeper) Gone() {
 	k.gone.Notify()
 }
 
-// clock tells when a lease is to be renewed. What a lease still lasts is known by two clocks: one stands still while the
-// machine sleeps, the other one is set by people. Whichever says that it is time, or talks nonsense, is believed.
+// clock tells when a lease is to be renewed. What a lease still lasts is known by two clocks: one stands still while
+// the machine sleeps, the other one is set by people. Whichever says that it is time, or talks nonsense, is believed.
 type clock struct {
 	ttl, margin time.Duration
 	wall        time.Time // when it was renewed
@@ -190,14 +192,15 @@ func (k *Keeper) renew(ctx context.Context, want model.Published) error {
 		return err
 	}
 	if !want.Equal(&k.held.Published) {
-		k.r.log.Info("lease is written with what the node publishes now", "lease", h.String(), "addrs", want.Addrs, "before", k.held.Published.Addrs)
+		k.r.log.Info("lease is written with what the node publishes now", "lease", h.String(), "addrs", want.Addrs,
+			"before", k.held.Published.Addrs)
 	}
 	k.held = h
 	return nil
 }
 
-// lost finds out whether the key is another's. One that this node has written, in a request whose answer was lost, is its
-// own.
+// lost finds out whether the key is another's. One that this node has written, in a request whose answer was lost, is
+// its own.
 func (k *Keeper) lost(ctx context.Context, want model.Published) error {
 	p, err := k.r.look(ctx)
 	if err != nil {

@@ -52,7 +52,9 @@ func renewal(w *world) {
 	h := w.acquire(r, "192.168.0.1")
 	k := r.Keep(h, ttl/2)
 	stop := w.keep(k)
-	k.Publish(model.Published{Backend: "vxlan", Data: `{"VNI":9}`, Addrs: []netip.Addr{netip.MustParseAddr("192.168.0.1")}})
+	k.Publish(model.Published{
+		Backend: "vxlan", Data: `{"VNI":9}`, Addrs: []netip.Addr{netip.MustParseAddr("192.168.0.1")},
+	})
 	w.until("the word of the node", func() bool { return strings.Contains(w.keys()[h.Key()], `{"VNI":9}`) })
 	started, lowest := time.Now(), int64(1000)
 	w.until("twice the time of the lease", func() bool {
@@ -145,7 +147,8 @@ func gone(w *world) {
 
 func password(w *world) {
 	for _, err := range []error{
-		second(w.raw.RoleAdd(w.ctx, "root")), second(w.raw.UserAdd(w.ctx, "root", "secret")), second(w.raw.UserGrantRole(w.ctx, "root", "root")),
+		second(w.raw.RoleAdd(w.ctx, "root")), second(w.raw.UserAdd(w.ctx, "root", "secret")),
+		second(w.raw.UserGrantRole(w.ctx, "root", "root")),
 		second(w.raw.AuthEnable(w.ctx)),
 	} {
 		if err != nil {
@@ -179,7 +182,8 @@ func TestTLS(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if _, err := w.open(func(c *etcd.Config) { c.CAFile = e.CAFile }).NetConf(short); err == nil || errors.Is(err, etcd.ErrNoConfig) {
+	if _, err := w.open(func(c *etcd.Config) { c.CAFile = e.CAFile }).NetConf(short); err == nil ||
+		errors.Is(err, etcd.ErrNoConfig) {
 		t.Error("no certificate was wanted:", err)
 	}
 }
@@ -221,12 +225,36 @@ func TestAway(t *testing.T) {
 func TestBadAccess(t *testing.T) {
 	w := &world{Etcd: &apitest.Etcd{URL: "http://127.0.0.1:1"}, t: t, prefix: "/net"}
 	for want, change := range map[string]func(*etcd.Config){
-		`etcd-endpoints is empty (write for example http://127.0.0.1:2379)`:                                   func(c *etcd.Config) { c.Endpoints = nil },
-		`etcd-endpoints "127.0.0.1:2379" is no URL of an etcd (write for example http://127.0.0.1:2379)`:      func(c *etcd.Config) { c.Endpoints = []string{"127.0.0.1:2379"} },
-		`etcd-prefix "/" names no key (flannel's is /coreos.com/network)`:                                     func(c *etcd.Config) { c.Prefix = "/" },
-		`etcd-keyfile "" and etcd-certfile "a" belong together (give both, or neither)`:                       func(c *etcd.Config) { c.CertFile = "a" },
-		`etcd-password is given without etcd-username (give the user too)`:                                    func(c *etcd.Config) { c.Password = "p" },
-		`etcd-cafile "/nowhere": open /nowhere: no such file or directory (it is a PEM file of certificates)`: func(c *etcd.Config) { c.CAFile = "/nowhere" },
+		`etcd-endpoints is empty (write for example http://127.0.0.1:2379)`: func(
+			c *etcd.Config,
+		) {
+			c.Endpoints = nil
+		},
+		`etcd-endpoints "127.0.0.1:2379" is no URL of an etcd (write for example http://127.0.0.1:2379)`: func(
+			c *etcd.Config,
+		) {
+			c.Endpoints = []string{"127.0.0.1:2379"}
+		},
+		`etcd-prefix "/" names no key (flannel's is /coreos.com/network)`: func(
+			c *etcd.Config,
+		) {
+			c.Prefix = "/"
+		},
+		`etcd-keyfile "" and etcd-certfile "a" belong together (give both, or neither)`: func(
+			c *etcd.Config,
+		) {
+			c.CertFile = "a"
+		},
+		`etcd-password is given without etcd-username (give the user too)`: func(
+			c *etcd.Config,
+		) {
+			c.Password = "p"
+		},
+		`etcd-cafile "/nowhere": open /nowhere: no such file or directory (it is a PEM file of certificates)`: func(
+			c *etcd.Config,
+		) {
+			c.CAFile = "/nowhere"
+		},
 	} {
 		cfg := w.config()
 		change(&cfg)

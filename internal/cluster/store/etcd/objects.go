@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// Shelf is an etcd as the place of a cluster's objects, for hosts without Kubernetes: one key for each object, at which its
-// JSON is. The version of an object is the revision of the key's last change.
+// Shelf is an etcd as the place of a cluster's objects, for hosts without Kubernetes: one key for each object, at which
+// its JSON is. The version of an object is the revision of the key's last change.
 //
 //	<prefix>/addressblocks.weft.dev/lan-10-40-0-0-26
 //	<prefix>/network-attachment-definitions.k8s.cni.cncf.io/default/lan
@@ -79,8 +79,8 @@ func (s shelf) Get(ctx context.Context, kind store.Kind, key store.Key) (store.O
 	return object(kvs[0])
 }
 
-// List asks etcd. What cannot be read is told to the log and left out: one bad key, of whoever can write there, does not keep
-// the others from being known.
+// List asks etcd. What cannot be read is told to the log and left out: one bad key, of whoever can write there, does
+// not keep the others from being known.
 func (s shelf) List(ctx context.Context, kind store.Kind) ([]store.Object, error) {
 	kvs, err := s.read(ctx, get(s.place(kind), true))
 	if err != nil {
@@ -132,7 +132,9 @@ func (s shelf) Create(ctx context.Context, kind store.Kind, o store.Object) (sto
 }
 
 // CompareAndSwap replaces the object if it still has the version.
-func (s shelf) CompareAndSwap(ctx context.Context, kind store.Kind, version string, next store.Object) (store.Object, error) {
+func (s shelf) CompareAndSwap(
+	ctx context.Context, kind store.Kind, version string, next store.Object,
+) (store.Object, error) {
 	key := s.key(kind, next.Key)
 	revision, err := strconv.ParseInt(version, 10, 64)
 	if err != nil || revision <= 0 { // of no object here
@@ -143,7 +145,9 @@ func (s shelf) CompareAndSwap(ctx context.Context, kind store.Kind, version stri
 }
 
 // CompareAndSwapStatus is CompareAndSwap: etcd keeps no status apart.
-func (s shelf) CompareAndSwapStatus(ctx context.Context, kind store.Kind, version string, next store.Object) (store.Object, error) {
+func (s shelf) CompareAndSwapStatus(
+	ctx context.Context, kind store.Kind, version string, next store.Object,
+) (store.Object, error) {
 	return s.CompareAndSwap(ctx, kind, version, next)
 }
 
@@ -186,9 +190,11 @@ func (s shelf) kept(o store.Object, at int64, err error) (store.Object, error) {
 // errUnknown: the request may have been done.
 var errUnknown = errors.New("no answer came: it may have been done, or be done yet")
 
-// write does something if a condition holds; where it does not, it tells whether the key is there. It is asked once: the
-// answer to a second try would be about the first one.
-func (s shelf) write(ctx context.Context, key string, condition, op message) (done bool, at int64, there bool, err error) {
+// write does something if a condition holds; where it does not, it tells whether the key is there. It is asked once:
+// the answer to a second try would be about the first one.
+func (s shelf) write(
+	ctx context.Context, key string, condition, op message,
+) (done bool, at int64, there bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	c, err := s.r.dial(ctx)

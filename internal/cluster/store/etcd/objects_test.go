@@ -20,8 +20,10 @@ import (
 func shelf(t *testing.T, e *apitest.Etcd, prefix string) *etcd.Shelf {
 	t.Helper()
 	s, err := etcd.OpenShelf(etcd.Config{
-		Access: etcd.Access{Endpoints: []string{e.URL}, Prefix: prefix, CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile},
-		Log:    slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
+		Access: etcd.Access{
+			Endpoints: []string{e.URL}, Prefix: prefix, CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile,
+		},
+		Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -32,7 +34,10 @@ func shelf(t *testing.T, e *apitest.Etcd, prefix string) *etcd.Shelf {
 
 func pool(t *testing.T, name, words string) store.Object {
 	t.Helper()
-	o, err := store.NewObject(fmt.Appendf(nil, `{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"name":%q},"spec":{%s}}`, name, words))
+	o, err := store.NewObject(
+		fmt.Appendf(nil, `{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"name":%q},"spec":{%s}}`,
+			name, words),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +70,8 @@ func TestObjects(t *testing.T) {
 	if err != nil || second.Version == first.Version {
 		t.Fatalf("swap: version %s, %v", second.Version, err)
 	}
-	if got, err := s.Get(ctx, kind, key); err != nil || got.Version != second.Version || string(got.Raw) != string(second.Raw) {
+	if got, err := s.Get(ctx, kind, key); err != nil || got.Version != second.Version ||
+		string(got.Raw) != string(second.Raw) {
 		t.Errorf("get: %s %s, %v", got.Version, got.Raw, err)
 	}
 	for _, version := range []string{first.Version, "", "none"} {
@@ -200,7 +206,8 @@ func TestObjectsAreFollowed(t *testing.T) {
 	e.Stop()
 	short, end := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer end()
-	if _, err := s.Create(short, kind, pool(t, "b", "")); err == nil || errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrConflict) {
+	if _, err := s.Create(short, kind, pool(t, "b", "")); err == nil || errors.Is(err, store.ErrExists) ||
+		errors.Is(err, store.ErrConflict) {
 		t.Errorf("create without etcd: %v", err)
 	}
 	e.Again()

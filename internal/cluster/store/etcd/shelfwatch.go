@@ -9,10 +9,12 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// Watch tells what is there, then Synced once, then every change until ctx ends, when it closes the channel. Without kinds it
-// tells of all.
+// Watch tells what is there, then Synced once, then every change until ctx ends, when it closes the channel. Without
+// kinds it tells of all.
 func (s shelf) Watch(ctx context.Context, kinds ...store.Kind) (<-chan store.Event, error) {
-	w := &shelfWatch{shelf: s, kinds: kinds, out: make(chan store.Event), known: map[string]store.Object{}, faulty: map[string]string{}}
+	w := &shelfWatch{
+		shelf: s, kinds: kinds, out: make(chan store.Event), known: map[string]store.Object{}, faulty: map[string]string{},
+	}
 	go func() {
 		defer close(w.out)
 		w.run(ctx)
@@ -130,8 +132,8 @@ func (w *shelfWatch) send(ctx context.Context, e store.Event) {
 	}
 }
 
-// stream tells the changes of all keys that begin so, until the watch breaks. One that breaks is not taken up where it was:
-// an etcd that was made anew counts from one, and would say nothing for years.
+// stream tells the changes of all keys that begin so, until the watch breaks. One that breaks is not taken up where it
+// was: an etcd that was made anew counts from one, and would say nothing for years.
 func (r *Registry) stream(ctx context.Context, prefix string, from int64, take func(change)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -22,9 +22,9 @@ const manager = "weft"
 // attempts bound how often a write is tried at once against others who change the same pod.
 const attempts = 5
 
-// Annotate merges annotations into a pod's, behind the caller's back; an empty value takes one away. It goes through the
-// pod's status, so the agent needs no right to change pods. While the server is away what is to be written waits, also
-// over a restart of the agent. A pod that is gone, or another one of its name, is left alone.
+// Annotate merges annotations into a pod's, behind the caller's back; an empty value takes one away. It goes through
+// the pod's status, so the agent needs no right to change pods. While the server is away what is to be written waits,
+// also over a restart of the agent. A pod that is gone, or another one of its name, is left alone.
 func (s *Store) Annotate(_ context.Context, ref model.PodRef, annotations map[string]string) error {
 	s.notes.add(ref, annotations)
 	return nil
@@ -65,7 +65,9 @@ func aboutUID(err error) bool {
 	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
 		return false
 	}
-	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" })
+	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool {
+		return c.Field == "metadata.uid"
+	})
 }
 
 // patchStatus writes annotations once. The uid makes the server refuse a pod that is another one by now.

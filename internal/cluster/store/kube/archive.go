@@ -30,15 +30,15 @@ const (
 	mostLine = 4 << 20
 )
 
-// archive is what was told of one kind, as a file, for an agent that starts while the server is away: changes are added to its
-// end, packed, so that all pods of a cluster need no place in memory for it.
+// archive is what was told of one kind, as a file, for an agent that starts while the server is away: changes are added
+// to its end, packed, so that all pods of a cluster need no place in memory for it.
 type archive struct {
 	file, node string
 
 	mu      sync.Mutex
 	pending bytes.Buffer // lines not yet written
-	// late, where it is not nil, are objects of which the last word is written alone, by their names: those that are large and change
-	// all the time.
+	// late, where it is not nil, are objects of which the last word is written alone, by their names: those that are large
+	// and change all the time.
 	late map[string]archived
 	// torn: the file's end may be half a piece, behind which nothing would be found.
 	torn    bool
@@ -92,8 +92,8 @@ func (a *archive) settle() {
 	clear(a.late)
 }
 
-// replay tells the objects that the file knows; false when it does not know everything that was there once. It comes before
-// everything else, and holds no lock: whoever is told may be slow.
+// replay tells the objects that the file knows; false when it does not know everything that was there once. It comes
+// before everything else, and holds no lock: whoever is told may be slow.
 func (a *archive) replay(tell func(store.Object)) (bool, error) {
 	if a == nil {
 		return false, nil

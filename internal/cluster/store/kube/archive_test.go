@@ -13,7 +13,8 @@ import (
 func podLine(i, version int) archived {
 	name := fmt.Sprintf("p%d", i)
 	return archived{Name: "a/" + name, Object: fmt.Appendf(nil,
-		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"a","uid":"u%d"},"spec":{"nodeName":"n"}}`, name, version)}
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"a","uid":"u%d"},"spec":{"nodeName":"n"}}`,
+		name, version)}
 }
 
 // replayed are the uids of the pods that a new agent is told, by name.
@@ -33,8 +34,8 @@ func replayed(t *testing.T, dir, node string) (map[string]string, bool) {
 	return got, whole
 }
 
-// What an archive is told it knows after a restart, as it was last, whatever was written anew on the way and wherever the
-// agent was killed; before everything was told once it knows nothing.
+// What an archive is told it knows after a restart, as it was last, whatever was written anew on the way and wherever
+// the agent was killed; before everything was told once it knows nothing.
 func TestArchive(t *testing.T) {
 	dir := t.TempDir()
 	a := newArchive(dir, "n1", store.Pods())
@@ -106,8 +107,8 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-// Of objects that are large and change all the time the last word is written, once; and what was written in between is not lost when
-// everything is told.
+// Of objects that are large and change all the time the last word is written, once; and what was written in between is
+// not lost when everything is told.
 func TestArchiveLate(t *testing.T) {
 	dir := t.TempDir()
 	a := newArchive(dir, "n1", store.Pods())

@@ -26,8 +26,8 @@ import (
 // serviceAccount is where a pod finds its token and the server's certificate authority.
 const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// How many requests a second one agent makes at most, and how many at once after a pause. Lookups have their own measure:
-// an ADD must not stand behind the annotations of other pods.
+// How many requests a second one agent makes at most, and how many at once after a pause. Lookups have their own
+// measure: an ADD must not stand behind the annotations of other pods.
 const (
 	workQPS, workBurst     = 50, 100
 	lookupQPS, lookupBurst = 20, 100
@@ -87,8 +87,8 @@ func (a Access) dial(agent string) (clients, error) {
 	return clients{work, lookup, dialer}, err
 }
 
-// Reconnect closes the connections to the server. What is under way fails and is tried again over a new one: nothing answers on a
-// connection from an address that the node has lost, and nothing says so before its keepalive.
+// Reconnect closes the connections to the server. What is under way fails and is tried again over a new one: nothing
+// answers on a connection from an address that the node has lost, and nothing says so before its keepalive.
 func (s *Store) Reconnect() { s.clients.conns.CloseAll() }
 
 func client(base *url.URL, conns *http.Client, limit flowcontrol.RateLimiter) (*rest.RESTClient, error) {
@@ -116,7 +116,9 @@ func (a Access) config() (*rest.Config, error) {
 	}
 	cfg := &rest.Config{
 		// Read again every minute, and at once when the server refuses the token.
-		WrapTransport:   transport.ResettableTokenSourceWrapTransport(transport.NewCachedFileTokenSource(filepath.Join(dir, "token"))),
+		WrapTransport: transport.ResettableTokenSourceWrapTransport(
+			transport.NewCachedFileTokenSource(filepath.Join(dir, "token")),
+		),
 		TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(dir, "ca.crt")},
 	}
 	host, port := a.Getenv("KUBERNETES_SERVICE_HOST"), a.Getenv("KUBERNETES_SERVICE_PORT")
@@ -124,7 +126,8 @@ func (a Access) config() (*rest.Config, error) {
 	case a.Server != "":
 	case host == "" || port == "":
 		return nil, model.Faultf(model.CodeInvalidConf, "set kubernetes.kubeconfig outside of a pod, or kubernetes.server",
-			"kubernetes.inCluster true: KUBERNETES_SERVICE_HOST %q and KUBERNETES_SERVICE_PORT %q are not what a pod has", host, port)
+			"kubernetes.inCluster true: KUBERNETES_SERVICE_HOST %q and KUBERNETES_SERVICE_PORT %q are not what a pod has", host,
+			port)
 	default:
 		cfg.Host = "https://" + net.JoinHostPort(host, port)
 	}
@@ -132,5 +135,6 @@ func (a Access) config() (*rest.Config, error) {
 }
 
 func (a Access) fault(format string, args ...any) error {
-	return model.Faultf(model.CodeInvalidConf, "look at the agent's configuration, key kubernetes", "%w", fmt.Errorf(format, args...))
+	return model.Faultf(model.CodeInvalidConf, "look at the agent's configuration, key kubernetes", "%w",
+		fmt.Errorf(format, args...))
 }

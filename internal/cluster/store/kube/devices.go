@@ -45,7 +45,8 @@ func (s *Store) Devices(ctx context.Context, driver string) ([]model.PublishedDe
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, model.Faultf(model.CodeTryAgain, "it is tried again; look at the API server, and at the agent's rights to read resourceslices",
+		return nil, model.Faultf(
+			model.CodeTryAgain, "it is tried again; look at the API server, and at the agent's rights to read resourceslices",
 			"devices of driver %s: %w", driver, err)
 	}
 	var list struct{ Items []slice }

@@ -16,11 +16,18 @@ func devices(t *testing.T, w world) {
 	publish := func(name, node, driver, pool string, generation int, device object) {
 		w.Do("POST", "/apis/resource.k8s.io/v1/resourceslices", object{
 			"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": object{"name": name},
-			"spec": object{"nodeName": node, "driver": driver, "pool": object{"name": pool, "generation": generation, "resourceSliceCount": 1}, "devices": []object{device}},
+			"spec": object{
+				"nodeName": node, "driver": driver, "pool": object{"name": pool, "generation": generation, "resourceSliceCount": 1},
+				"devices": []object{device},
+			},
 		})
 	}
 	netDevice := func(name, id, resource string) object {
-		return object{"name": name, "attributes": object{"k8s.cni.cncf.io/deviceID": text(id), "k8s.cni.cncf.io/resourceName": text(resource), "numa": object{"int": 1}}}
+		return object{
+			"name": name, "attributes": object{
+				"k8s.cni.cncf.io/deviceID": text(id), "k8s.cni.cncf.io/resourceName": text(resource), "numa": object{"int": 1},
+			},
+		}
 	}
 	publish("a", "n1", "vf.example.com", "n1", 2, netDevice("vf-1", "0000:01:00.1", "example.com/vf"))
 	publish("b", "n1", "vf.example.com", "n1", 1, netDevice("vf-0", "0000:01:00.0", "example.com/vf"))

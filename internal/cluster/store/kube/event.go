@@ -27,8 +27,8 @@ const (
 	eventAge = 10 * time.Minute
 )
 
-// Event tells about a pod, behind the caller's back: at a limited rate, the same thing again as a count. When the server
-// is away for long, the oldest are lost; an event is a courtesy.
+// Event tells about a pod, behind the caller's back: at a limited rate, the same thing again as a count. When the
+// server is away for long, the oldest are lost; an event is a courtesy.
 func (s *Store) Event(_ context.Context, pod model.PodRef, e model.Event) error {
 	if p, ok := s.podOnShelf(pod); ok {
 		pod.UID = p.UID
@@ -75,7 +75,8 @@ type postbox struct {
 
 func newPostbox(s *Store) *postbox {
 	return &postbox{
-		s: s, limit: flowcontrol.NewTokenBucketRateLimiter(eventQPS, eventBurst), wake: notify.New(), known: map[story]*telling{},
+		s: s, limit: flowcontrol.NewTokenBucketRateLimiter(eventQPS, eventBurst), wake: notify.New(),
+		known: map[story]*telling{},
 	}
 }
 
@@ -115,7 +116,8 @@ func (b *postbox) next() (*telling, telling) {
 	t.due = false
 	if t.name == "" {
 		b.seq++
-		t.name = fmt.Sprintf("%s.%x.%x", strings.TrimRight(t.pod.Name[:min(len(t.pod.Name), 200)], "-."), t.first.UnixNano(), b.seq)
+		t.name = fmt.Sprintf("%s.%x.%x", strings.TrimRight(t.pod.Name[:min(len(t.pod.Name), 200)], "-."),
+			t.first.UnixNano(), b.seq)
 		as := *t
 		as.name = ""
 		return t, as
@@ -220,8 +222,11 @@ func (b *postbox) write(ctx context.Context, name string, made bool, t telling) 
 	}
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Event", "metadata": map[string]any{"name": name, "namespace": t.pod.Namespace},
-		"involvedObject": map[string]any{"apiVersion": versionOf(t.kind), "kind": t.kind.Kind, "namespace": t.pod.Namespace, "name": t.pod.Name, "uid": t.pod.UID},
-		"type":           class, "reason": t.event.Reason, "message": t.event.Message, "count": t.count,
+		"involvedObject": map[string]any{
+			"apiVersion": versionOf(t.kind), "kind": t.kind.Kind, "namespace": t.pod.Namespace, "name": t.pod.Name,
+			"uid": t.pod.UID,
+		},
+		"type": class, "reason": t.event.Reason, "message": t.event.Message, "count": t.count,
 		"firstTimestamp": t.first.UTC().Format(time.RFC3339), "lastTimestamp": last,
 		"source":             map[string]any{"component": manager, "host": b.s.cfg.Node},
 		"reportingComponent": manager, "reportingInstance": b.s.cfg.Node,

@@ -27,9 +27,16 @@ func TestAccess(t *testing.T) {
 		access kube.Access
 		want   string
 	}{
-		"no file": {kube.Access{Kubeconfig: dir + "/none"}, `kubernetes.kubeconfig "` + dir + `/none": stat ` + dir + "/none: no such file or directory"},
+		"no file": {
+			kube.Access{Kubeconfig: dir + "/none"}, `kubernetes.kubeconfig "` + dir + `/none": stat ` + dir +
+				"/none: no such file or directory",
+		},
 		"no yaml": {kube.Access{Kubeconfig: broken}, `kubernetes.kubeconfig "` + broken + `": error loading config file`},
-		"no pod":  {kube.Access{InCluster: true}, `kubernetes.inCluster true: KUBERNETES_SERVICE_HOST "" and KUBERNETES_SERVICE_PORT "" are not what a pod has`},
+		"no pod": {
+			kube.Access{
+				InCluster: true,
+			}, `kubernetes.inCluster true: KUBERNETES_SERVICE_HOST "" and KUBERNETES_SERVICE_PORT "" are not what a pod has`,
+		},
 		"no authority": {
 			kube.Access{InCluster: true, Server: "https://10.0.0.1:6443", Secrets: dir},
 			"API server https://10.0.0.1:6443: open " + dir + "/ca.crt: no such file or directory",
@@ -66,7 +73,8 @@ func TestSnapshot(t *testing.T) {
 		text  string
 		known bool
 	}{
-		"good": {good, true}, "none": {"", false}, "cut off": {good[:200], false}, "of another node": {strings.Replace(good, `"n1"`, `"n2"`, 1), false},
+		"good": {good, true}, "none": {"", false}, "cut off": {good[:200], false},
+		"of another node":    {strings.Replace(good, `"n1"`, `"n2"`, 1), false},
 		"of another version": {strings.Replace(good, `1`, `2`, 1), false}, "no object": {"[]", false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +83,10 @@ func TestSnapshot(t *testing.T) {
 				t.Fatal(err)
 			}
 			kubeconfig := filepath.Join(dir, "config")
-			if err := os.WriteFile(kubeconfig, []byte(`{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:1"}}],
+			if err := os.WriteFile(
+				kubeconfig,
+				[]byte(
+					`{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:1"}}],
 				"contexts":[{"name":"c","context":{"cluster":"c"}}]}`), 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -15,13 +15,22 @@ import (
 
 // FuzzFrames reads whatever a server may send on a watch.
 func FuzzFrames(f *testing.F) {
-	f.Add(`{"type":"ADDED","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"d","resourceVersion":"7"},"spec":{"nodeName":"n"}}}`)
-	f.Add(`{"type":"MODIFIED","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"d"},"status":{"podIP":"nonsense"}}}`)
-	f.Add(`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}}}`)
+	f.Add(
+		`{"type":"ADDED","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"d","resourceVersion":"7"},"spec":{"nodeName":"n"}}}`,
+	)
+	f.Add(
+		`{"type":"MODIFIED","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"d"},"status":{"podIP":"nonsense"}}}`,
+	)
+	f.Add(
+		`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}}}`,
+	)
 	f.Add(`{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}`)
 	f.Add(`{"type":"DELETED","object":{"metadata":{}}}{"type":"ADDED"}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		d := frames{kind: pods(), body: io.NopCloser(strings.NewReader(text)), dec: json.NewDecoder(strings.NewReader(text)), keep: reduceFact}
+		d := frames{
+			kind: pods(), body: io.NopCloser(strings.NewReader(text)), dec: json.NewDecoder(strings.NewReader(text)),
+			keep: reduceFact,
+		}
 		s := newShelf(pods())
 		s.tell, s.filled = func(store.Event) {}, func() {}
 		for {
@@ -41,7 +50,8 @@ func FuzzFrames(f *testing.F) {
 
 // TestReduce keeps what weft reads and nothing else.
 func TestReduce(t *testing.T) {
-	o, err := reduceFact([]byte(`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n","uid":"u","resourceVersion":"5","managedFields":[{}],
+	o, err := reduceFact(
+		[]byte(`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n","uid":"u","resourceVersion":"5","managedFields":[{}],
 		"annotations":{"weft.dev/a":"1","csi":"x"},"labels":{"l":"1"}},
 		"spec":{"podCIDRs":["10.0.0.0/24"],"taints":[{}]},"status":{"images":[{"names":["long"]}],"addresses":[{"type":"InternalIP","address":"10.1.1.1"}]}}`))
 	if err != nil {
@@ -60,7 +70,11 @@ func TestFaultyObject(t *testing.T) {
 	s := newShelf(pods())
 	s.tell, s.filled = func(e store.Event) { told = append(told, e.Type) }, func() {}
 	for _, ip := range []string{"10.0.0.1", "nonsense", "nonsense", "10.0.0.1"} {
-		i, err := newItem(pods(), []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"d"},"status":{"podIP":"`+ip+`"}}`), reduceFact)
+		i, err := newItem(
+			pods(),
+			[]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"d"},"status":{"podIP":"`+ip+`"}}`),
+			reduceFact,
+		)
 		if err != nil {
 			t.Fatal(err)
 		}

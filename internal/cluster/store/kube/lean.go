@@ -14,16 +14,16 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// Policies is the server as a place that tells of network policies and of everything that they can be about: all pods of the
-// cluster among it. So only what policies go by is read of each object, and nothing of it is kept here: who follows it has
-// it.
+// Policies is the server as a place that tells of network policies and of everything that they can be about: all pods
+// of the cluster among it. So only what policies go by is read of each object, and nothing of it is kept here: who
+// follows it has it.
 func (s *Store) Policies() Policies { return Policies{s} }
 
 // Policies tells of policies.
 type Policies struct{ s *Store }
 
-// Watch tells what is there, and then what changes. A kind that the server does not have has no objects, and is followed
-// when it comes. A deleted object is a name.
+// Watch tells what is there, and then what changes. A kind that the server does not have has no objects, and is
+// followed when it comes. A deleted object is a name.
 func (p Policies) Watch(ctx context.Context, kinds ...store.Kind) (<-chan store.Event, error) {
 	var shelfs []*shelf
 	for _, kind := range kinds {
@@ -46,9 +46,9 @@ func (p Policies) Watch(ctx context.Context, kinds ...store.Kind) (<-chan store.
 	return out, nil
 }
 
-// archivePause gathers what is written to the archives, archivePods where all pods of a cluster are among it. An agent that is
-// killed meanwhile, while the server is away, does not know these changes. What nodes say of their pods' interfaces is written less
-// often: of the cluster's network the pods say it, too.
+// archivePause gathers what is written to the archives, archivePods where all pods of a cluster are among it. An agent
+// that is killed meanwhile, while the server is away, does not know these changes. What nodes say of their pods'
+// interfaces is written less often: of the cluster's network the pods say it, too.
 const archivePause, archivePods, archiveNodes = savePause, time.Second, 10 * time.Second
 
 // pass hands events on, and writes the archives now and then.
@@ -102,8 +102,8 @@ func (p Policies) flush(shelfs []*shelf) {
 	}
 }
 
-// alone has what was recalled be everything, as long as the server does not say otherwise. While it may, who obeys policies
-// waits for it: there may be a policy by now that nobody here has heard of.
+// alone has what was recalled be everything, as long as the server does not say otherwise. While it may, who obeys
+// policies waits for it: there may be a policy by now that nobody here has heard of.
 func (s *shelf) alone() {
 	if s.lean && s.restored {
 		s.filled()
@@ -155,8 +155,8 @@ func reducePolicy(raw []byte) (store.Object, error) {
 	return store.NewObject(small)
 }
 
-// reduceMeta is an object without its status and what is written about who wrote it, so that a condition that somebody sets
-// is no news.
+// reduceMeta is an object without its status and what is written about who wrote it, so that a condition that somebody
+// sets is no news.
 func reduceMeta(raw []byte) (store.Object, error) {
 	var o map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &o); err != nil {
@@ -192,8 +192,8 @@ func mark(o store.Object) uint64 {
 
 func markOf(key store.Key) string { return key.Namespace + "/" + key.Name }
 
-// note keeps an object, or its mark, and tells whether one of the name was there and whether this one is news. The lock is
-// held.
+// note keeps an object, or its mark, and tells whether one of the name was there and whether this one is news. The lock
+// is held.
 func (s *shelf) note(o store.Object) (had, news bool) {
 	if s.lean {
 		was, had := s.marks[markOf(o.Key)]

@@ -18,7 +18,8 @@ const lookupLimit = time.Second
 // configHash is, on the pod that stands for a static one in the API, the uid by which the kubelet knows it.
 const configHash = "kubernetes.io/config.hash"
 
-// Pod is the pod, from the shelf or else by one request. The error wraps store.ErrNotFound when the server has no such pod.
+// Pod is the pod, from the shelf or else by one request. The error wraps store.ErrNotFound when the server has no such
+// pod.
 func (s *Store) Pod(ctx context.Context, ref model.PodRef) (model.Pod, error) {
 	key := store.PodKey(ref.Namespace, ref.Name)
 	if p, ok := s.podOnShelf(ref); ok {
@@ -90,6 +91,7 @@ func (s *Store) look(ctx context.Context, kind store.Kind, key store.Key) (store
 	if err = understood(key, err); errors.Is(err, store.ErrNotFound) {
 		return store.Object{}, err
 	}
-	return store.Object{}, model.Faultf(model.CodeTryAgain, "it is tried again; look at the API server, and at the agent's rights to read "+kind.Resource,
+	return store.Object{}, model.Faultf(model.CodeTryAgain,
+		"it is tried again; look at the API server, and at the agent's rights to read "+kind.Resource,
 		"%s is not known yet, and the API server does not tell: %w", key, err)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// WatchNodes follows the nodes and nothing else, for who may not or need not know more. Annotations that begin as given are
-// kept, and given the beginning that they have in this house. It is called once.
+// WatchNodes follows the nodes and nothing else, for who may not or need not know more. Annotations that begin as given
+// are kept, and given the beginning that they have in this house. It is called once.
 func (s *Store) WatchNodes(ctx context.Context, begin, house string) (<-chan store.Event, error) {
 	sh := newShelf(store.Nodes())
 	keep := func(raw []byte) (store.Object, error) { return s.reduceNode(raw, begin, house) }
@@ -46,7 +46,8 @@ func (s *Store) NodeOf(ctx context.Context, namespace, pod string) (string, erro
 	return p.Spec.NodeName, nil
 }
 
-// reduceNode keeps what routes to a node's pods need. Nonsense in the node's own annotations is as nothing: it writes them.
+// reduceNode keeps what routes to a node's pods need. Nonsense in the node's own annotations is as nothing: it writes
+// them.
 func (s *Store) reduceNode(raw []byte, begin, house string) (store.Object, error) {
 	var f fact
 	if err := json.Unmarshal(raw, &f); err != nil {

@@ -81,8 +81,8 @@ func (o objects) Each(ctx context.Context, kind store.Kind, visit func(store.Obj
 	}
 }
 
-// Watch tells what is there, and then what changes. A kind that the server does not have has no objects, and is followed
-// when it comes.
+// Watch tells what is there, and then what changes. A kind that the server does not have has no objects, and is
+// followed when it comes.
 func (o objects) Watch(ctx context.Context, kinds ...store.Kind) (<-chan store.Event, error) {
 	var shelfs []*shelf
 	for _, kind := range kinds {
@@ -103,16 +103,22 @@ func (o objects) Create(ctx context.Context, kind store.Kind, x store.Object) (s
 }
 
 // CompareAndSwap replaces the object if it has the version.
-func (o objects) CompareAndSwap(ctx context.Context, kind store.Kind, version string, next store.Object) (store.Object, error) {
+func (o objects) CompareAndSwap(
+	ctx context.Context, kind store.Kind, version string, next store.Object,
+) (store.Object, error) {
 	return o.swap(ctx, kind, version, next)
 }
 
 // CompareAndSwapStatus replaces the object's status if it has the version.
-func (o objects) CompareAndSwapStatus(ctx context.Context, kind store.Kind, version string, next store.Object) (store.Object, error) {
+func (o objects) CompareAndSwapStatus(
+	ctx context.Context, kind store.Kind, version string, next store.Object,
+) (store.Object, error) {
 	return o.swap(ctx, kind, version, next, "status")
 }
 
-func (o objects) swap(ctx context.Context, kind store.Kind, version string, next store.Object, sub ...string) (store.Object, error) {
+func (o objects) swap(
+	ctx context.Context, kind store.Kind, version string, next store.Object, sub ...string,
+) (store.Object, error) {
 	if version == "" {
 		return next, fmt.Errorf("%s: no version to compare with: %w", next.Key, store.ErrConflict)
 	}
@@ -121,7 +127,9 @@ func (o objects) swap(ctx context.Context, kind store.Kind, version string, next
 		return next, err
 	}
 	return answer(next.Key)(o.write(ctx, func(work *rest.RESTClient) *rest.Request {
-		return asJSON(work.Put().AbsPath(path(kind, next.Key.Namespace, next.Key.Name, sub...)).Param("fieldManager", manager), b)
+		return asJSON(
+			work.Put().AbsPath(path(kind, next.Key.Namespace, next.Key.Name, sub...)).Param("fieldManager", manager), b,
+		)
 	}))
 }
 
@@ -141,9 +149,9 @@ func (o objects) Delete(ctx context.Context, kind store.Kind, key store.Key, ver
 	return understood(key, err)
 }
 
-// write makes a request that writes. It is repeated only where the server says that it did not look at it: one whose storage
-// is late says that it failed, and may have done it all the same. To a repetition it answers that the object was changed, and
-// the caller takes that for "not done".
+// write makes a request that writes. It is repeated only where the server says that it did not look at it: one whose
+// storage is late says that it failed, and may have done it all the same. To a repetition it answers that the object
+// was changed, and the caller takes that for "not done".
 func (o objects) write(ctx context.Context, request func(*rest.RESTClient) *rest.Request) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patient)
 	defer cancel()

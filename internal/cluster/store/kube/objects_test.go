@@ -25,7 +25,9 @@ func objectsAt(t *testing.T, w world) {
 	ctx := context.Background()
 	v := start(t, w.config(t, "n1"))
 	o, kind := v.Objects(), store.AddressPools()
-	pool, err := store.AddressPoolObject(store.Object{}, model.AddressPool{Name: "p1", Regions: []model.AddressRegion{{CIDR: netip.MustParsePrefix("10.9.0.0/16"), BlockSize: 26}}})
+	pool, err := store.AddressPoolObject(store.Object{}, model.AddressPool{
+		Name: "p1", Regions: []model.AddressRegion{{CIDR: netip.MustParsePrefix("10.9.0.0/16"), BlockSize: 26}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +84,8 @@ func objectsAt(t *testing.T, w world) {
 	}
 }
 
-// late: a server that does what it is asked, and says that its storage was late. That is not "somebody else changed it".
+// late: a server that does what it is asked, and says that its storage was late. That is not "somebody else changed
+// it".
 func late(t *testing.T, w world, o store.Objects, have store.Object) store.Object {
 	t.Helper()
 	ctx := context.Background()
@@ -185,7 +188,8 @@ func kindGone(t *testing.T, w world) {
 	})
 	w.Cut()
 	eventually(t, "attempts", func() bool { return refused.Load() > 2 })
-	if _, err := v.Network(context.Background(), "default", "facts-net"); err != nil || len(v.facts.Cluster().Networks) != 1 {
+	if _, err := v.Network(context.Background(), "default", "facts-net"); err != nil ||
+		len(v.facts.Cluster().Networks) != 1 {
 		t.Errorf("a server that starts was believed: %v", err)
 	}
 	w.Refuse(func(r *http.Request) int {

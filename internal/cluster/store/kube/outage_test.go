@@ -22,7 +22,9 @@ func TestOutage(t *testing.T) {
 	var b bytes.Buffer
 	o := outage{log: slog.New(slog.NewTextHandler(&b, nil))}
 	for i := range 9 {
-		o.note(store.Nodes(), &url.Error{Op: "Get", URL: fmt.Sprint("https://x/?timeoutSeconds=", i), Err: errors.New("connection refused")})
+		o.note(store.Nodes(), &url.Error{
+			Op: "Get", URL: fmt.Sprint("https://x/?timeoutSeconds=", i), Err: errors.New("connection refused"),
+		})
 	}
 	o.note(store.Nodes(), apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", nil))
 	o.note(store.Nodes(), nil)

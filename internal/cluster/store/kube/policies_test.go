@@ -15,8 +15,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// policies: what policies go by is told of all nodes, and little of it; what says nothing new to them is no news; a kind that
-// the server does not have has no objects.
+// policies: what policies go by is told of all nodes, and little of it; what says nothing new to them is no news; a
+// kind that the server does not have has no objects.
 func policies(t *testing.T, w world) {
 	cfg := w.config(t, "n1")
 	v := start(t, cfg)
@@ -24,7 +24,8 @@ func policies(t *testing.T, w world) {
 	watch := func(v view) context.CancelFunc {
 		ctx, cancel := context.WithCancel(context.Background())
 		var err error
-		events, err = v.Policies().Watch(ctx, store.NetworkPolicies(), store.ClusterNetworkPolicies(), store.Pods(), store.NodeEndpoints())
+		events, err = v.Policies().Watch(ctx, store.NetworkPolicies(), store.ClusterNetworkPolicies(), store.Pods(),
+			store.NodeEndpoints())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,10 +58,15 @@ func policies(t *testing.T, w world) {
 		t.Errorf("%+v %v", p, err)
 	}
 	// An annotation is nothing to policies, an address is.
-	w.Do("PATCH", "/api/v1/namespaces/default/pods/pol-other", object{"metadata": object{"annotations": object{"more": "1"}}})
-	w.Do("PATCH", "/api/v1/namespaces/default/pods/pol-other/status", object{"status": object{"phase": "Running", "podIPs": []object{{"ip": "10.1.2.3"}}, "podIP": "10.1.2.3"}})
+	w.Do("PATCH", "/api/v1/namespaces/default/pods/pol-other", object{
+		"metadata": object{"annotations": object{"more": "1"}},
+	})
+	w.Do("PATCH", "/api/v1/namespaces/default/pods/pol-other/status", object{
+		"status": object{"phase": "Running", "podIPs": []object{{"ip": "10.1.2.3"}}, "podIP": "10.1.2.3"},
+	})
 	e = next("the address", of("pol-other"))
-	if p, err = e.Object.Pod(); err != nil || len(p.IPs) != 1 || p.IPs[0] != netip.MustParseAddr("10.1.2.3") || e.Type != store.Modified {
+	if p, err = e.Object.Pod(); err != nil || len(p.IPs) != 1 || p.IPs[0] != netip.MustParseAddr("10.1.2.3") ||
+		e.Type != store.Modified {
 		t.Errorf("the first news of the pod is %s %+v %v", e.Type, p, err)
 	}
 	w.Do("POST", "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies", object{
@@ -68,18 +74,27 @@ func policies(t *testing.T, w world) {
 		"spec": object{"podSelector": object{}, "ingress": []object{{"ports": []object{{"port": 80}}}}},
 	})
 	e = next("the policy", of("pol"))
-	if pol, err := e.Object.Policy(); err != nil || !pol.Ingress.On || pol.Egress.On || len(pol.Ingress.Rules) != 1 || len(pol.Faults) > 0 {
+	if pol, err := e.Object.Policy(); err != nil || !pol.Ingress.On || pol.Egress.On || len(pol.Ingress.Rules) != 1 ||
+		len(pol.Faults) > 0 {
 		t.Errorf("%+v %v", pol, err)
 	}
-	_ = v.EventOn(ctx, store.NetworkPolicies(), model.PodRef{Namespace: "default", Name: "pol"}, model.Event{Warning: true, Reason: "NotUnderstood", Message: "m"})
+	_ = v.EventOn(ctx, store.NetworkPolicies(), model.PodRef{Namespace: "default", Name: "pol"}, model.Event{
+		Warning: true, Reason: "NotUnderstood", Message: "m",
+	})
 	eventually(t, "the event", func() bool {
-		return strings.Contains(string(w.Do("GET", "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=NetworkPolicy", nil)), "NotUnderstood")
+		return strings.Contains(
+			string(w.Do("GET", "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=NetworkPolicy", nil)),
+			"NotUnderstood",
+		)
 	})
 	w.Do("DELETE", "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies/pol", nil)
-	if e = next("the policy gone", of("pol")); e.Type != store.Deleted || !e.Object.Key.Of(store.NetworkPolicies()) || e.Object.Key.Namespace != "default" {
+	if e = next("the policy gone", of("pol")); e.Type != store.Deleted || !e.Object.Key.Of(store.NetworkPolicies()) ||
+		e.Object.Key.Namespace != "default" {
 		t.Errorf("%+v", e)
 	}
-	mine := model.WorkloadEndpoint{Pod: model.PodRef{Namespace: "default", Name: "pol-other"}, Node: "n2", IfName: "eth0", Addrs: addrs("10.1.2.4")}
+	mine := model.WorkloadEndpoint{
+		Pod: model.PodRef{Namespace: "default", Name: "pol-other"}, Node: "n2", IfName: "eth0", Addrs: addrs("10.1.2.4"),
+	}
 	o, err := store.NodeEndpointsObject(store.Object{}, "n2", []model.WorkloadEndpoint{mine})
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +103,8 @@ func policies(t *testing.T, w world) {
 		t.Fatal(err)
 	}
 	e = next("another node's interfaces", of("n2"))
-	if all, err := e.Object.NodeEndpoints(); err != nil || len(all) != 1 || !all[0].Equal(mine) || strings.Contains(string(e.Object.Raw), "managedFields") {
+	if all, err := e.Object.NodeEndpoints(); err != nil || len(all) != 1 || !all[0].Equal(mine) ||
+		strings.Contains(string(e.Object.Raw), "managedFields") {
 		t.Errorf("%+v %v %s", all, err, e.Object.Raw)
 	}
 	cancel()
@@ -117,5 +133,7 @@ func policies(t *testing.T, w world) {
 	}
 	w.Refuse(nil)
 	w.Do("DELETE", "/api/v1/namespaces/default/pods/pol-other?gracePeriodSeconds=0", nil)
-	next("what changed meanwhile", func(e store.Event) bool { return e.Type == store.Deleted && e.Object.Key.Name == "pol-other" })
+	next("what changed meanwhile", func(e store.Event) bool {
+		return e.Type == store.Deleted && e.Object.Key.Name == "pol-other"
+	})
 }

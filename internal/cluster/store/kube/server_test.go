@@ -29,8 +29,9 @@ func TestServer(t *testing.T) {
 	w.node("n1", "10.244.1.0/24", "192.168.0.1")
 	w.node("n2", "10.244.2.0/24", "192.168.0.2")
 	for name, part := range map[string]func(*testing.T, world){
-		"facts": facted, "lookups": lookups, "annotations": annotations, "events": events, "objects": objectsAt, "resumption": resumption,
-		"token": token, "devices": devices, "policies": policies,
+		"facts": facted, "lookups": lookups, "annotations": annotations, "events": events, "objects": objectsAt,
+		"resumption": resumption,
+		"token":      token, "devices": devices, "policies": policies,
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer w.Refuse(nil)
@@ -48,15 +49,22 @@ func facted(t *testing.T, w world) {
 	w.pod(t, "facts-mine", "n1", object{"a": "b", "kubectl.kubernetes.io/last-applied-configuration": "long"})
 	w.pod(t, "facts-other", "n2", nil)
 	w.Do("POST", "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions", object{
-		"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": object{"name": "facts-net"}, "spec": object{"config": "{}"},
+		"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": object{"name": "facts-net"},
+		"spec": object{"config": "{}"},
 	})
 	v := start(t, w.config(t, "n1"))
 	v.untilPod("facts-mine")
 	v.until("the network", func(c *model.Cluster) bool { return len(c.Networks) == 1 })
 	c := v.facts.Cluster()
 	want := []model.Node{
-		{Name: "n1", Addrs: addrs("192.168.0.1"), PodCIDRs: cidrs("10.244.1.0/24"), Labels: map[string]string{"zone": "a"}, Annotations: map[string]string{"weft.dev/a": "b"}},
-		{Name: "n2", Addrs: addrs("192.168.0.2"), PodCIDRs: cidrs("10.244.2.0/24"), Labels: map[string]string{"zone": "a"}, Annotations: map[string]string{"weft.dev/a": "b"}},
+		{
+			Name: "n1", Addrs: addrs("192.168.0.1"), PodCIDRs: cidrs("10.244.1.0/24"), Labels: map[string]string{"zone": "a"},
+			Annotations: map[string]string{"weft.dev/a": "b"},
+		},
+		{
+			Name: "n2", Addrs: addrs("192.168.0.2"), PodCIDRs: cidrs("10.244.2.0/24"), Labels: map[string]string{"zone": "a"},
+			Annotations: map[string]string{"weft.dev/a": "b"},
+		},
 	}
 	if d := cmp.Diff(want, c.Nodes, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); d != "" {
 		t.Error(d)
@@ -78,7 +86,11 @@ func facted(t *testing.T, w world) {
 	for len(changed) > 0 {
 		<-changed
 	}
-	w.Do("PATCH", "/api/v1/nodes/n2/status", object{"status": object{"conditions": []object{{"type": "Ready", "status": "True", "lastHeartbeatTime": "2030-01-01T00:00:00Z"}}}})
+	w.Do("PATCH", "/api/v1/nodes/n2/status", object{
+		"status": object{
+			"conditions": []object{{"type": "Ready", "status": "True", "lastHeartbeatTime": "2030-01-01T00:00:00Z"}},
+		},
+	})
 	w.pod(t, "facts-later", "n1", nil)
 	v.untilPod("facts-later")
 	w.Do("DELETE", "/api/v1/namespaces/default/pods/facts-later?gracePeriodSeconds=0", nil)
@@ -117,7 +129,8 @@ func lookups(t *testing.T, w world) {
 	}
 	w.Reset()
 	other := w.pod(t, "lookup-unknown", "n2", nil) // never on this node's shelf
-	if p, err := v.Pod(ctx, model.PodRef{Namespace: "default", Name: "lookup-unknown", UID: other}); err != nil || p.UID != other {
+	if p, err := v.Pod(ctx, model.PodRef{Namespace: "default", Name: "lookup-unknown", UID: other}); err != nil ||
+		p.UID != other {
 		t.Errorf("unknown pod: %+v %v", p, err)
 	}
 	if seen := ofLookups(w); len(seen) != 1 {
@@ -131,7 +144,8 @@ func lookups(t *testing.T, w world) {
 	w.Refuse(func(*http.Request) int { return http.StatusServiceUnavailable })
 	_, err = v.Pod(ctx, model.PodRef{Namespace: "default", Name: "lookup-nobody"})
 	var fault *model.Fault
-	if !errors.As(err, &fault) || fault.Code != model.CodeTryAgain || !strings.Contains(err.Error(), "Pod default/lookup-nobody is not known yet") {
+	if !errors.As(err, &fault) || fault.Code != model.CodeTryAgain ||
+		!strings.Contains(err.Error(), "Pod default/lookup-nobody is not known yet") {
 		t.Errorf("server that refuses: %v", err)
 	}
 	if seen := ofLookups(w); len(seen) != 1 {
@@ -143,7 +157,8 @@ func lookups(t *testing.T, w world) {
 		}
 		return 0
 	})
-	if _, err = v.Pod(ctx, model.PodRef{Namespace: "default", Name: "lookup-nobody"}); !errors.As(err, &fault) || fault.Code != model.CodeTryAgain {
+	if _, err = v.Pod(ctx, model.PodRef{Namespace: "default", Name: "lookup-nobody"}); !errors.As(err, &fault) ||
+		fault.Code != model.CodeTryAgain {
 		t.Errorf("server that hangs: %v", err)
 	}
 }
@@ -173,7 +188,9 @@ func annotations(t *testing.T, w world) {
 		if r.Method != http.MethodPatch {
 			return 0
 		}
-		return []int{http.StatusConflict, http.StatusConflict, http.StatusServiceUnavailable, http.StatusInternalServerError, 0}[min(refused.Add(1)-1, 4)]
+		return []int{
+			http.StatusConflict, http.StatusConflict, http.StatusServiceUnavailable, http.StatusInternalServerError, 0,
+		}[min(refused.Add(1)-1, 4)]
 	})
 	_ = v.Annotate(ctx, ref, map[string]string{"third": "2"})
 	eventually(t, "an attempt", func() bool { return refused.Load() > 0 })
@@ -186,15 +203,23 @@ func annotations(t *testing.T, w world) {
 		t.Errorf("%d attempts", n)
 	}
 	w.Refuse(nil)
-	for _, gone := range []model.PodRef{{Namespace: "default", Name: "annotated-none", UID: "1"}, {Namespace: "default", Name: "annotated", UID: "1"}} {
+	for _, gone := range []model.PodRef{
+		{Namespace: "default", Name: "annotated-none", UID: "1"}, {Namespace: "default", Name: "annotated", UID: "1"},
+	} {
 		_ = v.Annotate(ctx, gone, map[string]string{"wrong": "w"})
 	}
 	_ = v.Annotate(ctx, ref, map[string]string{"no such/name/": "x"})               // is refused, and holds up nothing
 	w.pod(t, "annotated-static", "n2", object{"kubernetes.io/config.hash": "4567"}) // not on the shelf
-	_ = v.Annotate(ctx, model.PodRef{Namespace: "default", Name: "annotated-static", UID: "4567"}, map[string]string{"s": "t"})
-	eventually(t, "annotation of a static pod", func() bool { return podAnnotations(t, w, "annotated-static")["s"] == "t" })
+	_ = v.Annotate(ctx, model.PodRef{Namespace: "default", Name: "annotated-static", UID: "4567"}, map[string]string{
+		"s": "t",
+	})
+	eventually(t, "annotation of a static pod", func() bool {
+		return podAnnotations(t, w, "annotated-static")["s"] == "t"
+	})
 	other := w.pod(t, "annotated-other", "n1", nil)
-	_ = v.Annotate(ctx, model.PodRef{Namespace: "default", Name: "annotated-other", UID: other}, map[string]string{"a": "b"})
+	_ = v.Annotate(ctx, model.PodRef{Namespace: "default", Name: "annotated-other", UID: other}, map[string]string{
+		"a": "b",
+	})
 	eventually(t, "annotation behind others", func() bool { return podAnnotations(t, w, "annotated-other")["a"] == "b" })
 	if podAnnotations(t, w, "annotated")["wrong"] != "" {
 		t.Error("another pod was annotated")
@@ -232,7 +257,8 @@ func events(t *testing.T, w world) {
 	var list struct{ Items []event }
 	eventually(t, "events", func() bool {
 		list.Items = nil
-		if err := json.Unmarshal(w.Do("GET", "/api/v1/namespaces/default/events?fieldSelector=involvedObject.uid=e-1", nil), &list); err != nil {
+		if err := json.Unmarshal(w.Do("GET", "/api/v1/namespaces/default/events?fieldSelector=involvedObject.uid=e-1", nil),
+			&list); err != nil {
 			t.Fatal(err)
 		}
 		n := 0
@@ -296,7 +322,9 @@ func token(t *testing.T, w world) {
 	}
 	_ = v.Event(ctx, ref, model.Event{Reason: "Tested", Message: "m"})
 	eventually(t, "an event", func() bool {
-		return strings.Contains(string(w.Do("GET", "/api/v1/namespaces/default/events?fieldSelector=involvedObject.uid="+uid, nil)), "Tested")
+		return strings.Contains(
+			string(w.Do("GET", "/api/v1/namespaces/default/events?fieldSelector=involvedObject.uid="+uid, nil)), "Tested",
+		)
 	})
 	put("token", []byte(second))
 	w.Do("DELETE", "/api/v1/namespaces/kube-system/secrets/first", nil) // the first token is void with it
@@ -360,11 +388,13 @@ func away(t *testing.T, w world) {
 		t.Errorf("known pod: %+v %v", p, err)
 	}
 	v.synced()
-	if d := cmp.Diff(before, v.facts.Cluster(), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty()); d != "" {
+	if d := cmp.Diff(before, v.facts.Cluster(), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}),
+		cmpopts.EquateEmpty()); d != "" {
 		t.Errorf("facts (-before +now):\n%s", d)
 	}
 	var fault *model.Fault
-	if _, err := v.Pod(ctx, model.PodRef{Namespace: "default", Name: "away-none"}); !errors.As(err, &fault) || fault.Code != model.CodeTryAgain {
+	if _, err := v.Pod(ctx, model.PodRef{Namespace: "default", Name: "away-none"}); !errors.As(err, &fault) ||
+		fault.Code != model.CodeTryAgain {
 		t.Errorf("unknown pod: %v", err)
 	}
 	_ = v.Annotate(ctx, ref, map[string]string{"written": "w"})
@@ -376,6 +406,8 @@ func away(t *testing.T, w world) {
 	v.untilPod("away-later")
 	eventually(t, "the annotation", func() bool { return podAnnotations(t, w, "away")["written"] == "w" })
 	eventually(t, "the event", func() bool {
-		return strings.Contains(string(w.Do("GET", "/api/v1/namespaces/default/events?fieldSelector=involvedObject.uid="+uid, nil)), "While")
+		return strings.Contains(
+			string(w.Do("GET", "/api/v1/namespaces/default/events?fieldSelector=involvedObject.uid="+uid, nil)), "While",
+		)
 	})
 }

@@ -36,7 +36,9 @@ func reduceAddress(kind string, raw []byte) (store.Object, error) {
 	if kind == store.AddressPools().Kind {
 		return reduceSpec(raw, func(pool *v1alpha1.AddressPoolSpec) { pool.Reserved, pool.Excluded = nil, nil })
 	}
-	return reduceSpec(raw, func(block *v1alpha1.AddressBlockSpec) { block.Asked, block.Granted, block.Machine = nil, nil, "" })
+	return reduceSpec(raw, func(block *v1alpha1.AddressBlockSpec) {
+		block.Asked, block.Granted, block.Machine = nil, nil, ""
+	})
 }
 
 func reduceSpec[Spec any](raw []byte, reduce func(*Spec)) (store.Object, error) {

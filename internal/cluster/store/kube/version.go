@@ -14,15 +14,16 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// leastMinor is the least version of Kubernetes, 1.leastMinor, whose tokens always name the node of the pod that they are of
-// (authentication.kubernetes.io/node-name). Admission goes by that.
+// leastMinor is the least version of Kubernetes, 1.leastMinor, whose tokens always name the node of the pod that they
+// are of (authentication.kubernetes.io/node-name). Admission goes by that.
 const leastMinor = 32
 
 // versionAgain is when a server that did not answer is asked for its version again.
 const versionAgain = 10 * time.Second
 
-// AwaitVersion ends with an error where the server is too old to tell whose node a token is: then nothing would keep a node's token
-// from writing what is another node's. While the server does not answer it is asked again; no pod needs that.
+// AwaitVersion ends with an error where the server is too old to tell whose node a token is: then nothing would keep a
+// node's token from writing what is another node's. While the server does not answer it is asked again; no pod needs
+// that.
 func (s *Store) AwaitVersion(ctx context.Context, after func(time.Duration) <-chan time.Time) error {
 	for {
 		err := s.CheckVersion(ctx)
@@ -38,8 +39,8 @@ func (s *Store) AwaitVersion(ctx context.Context, after func(time.Duration) <-ch
 	}
 }
 
-// CheckVersion asks the server for its version. The error is a model.Fault where the version is too old, or cannot be understood; any
-// other one is that the server did not answer.
+// CheckVersion asks the server for its version. The error is a model.Fault where the version is too old, or cannot be
+// understood; any other one is that the server did not answer.
 func (s *Store) CheckVersion(ctx context.Context) error {
 	raw, err := ask(ctx, patient, s.clients.work.Get().AbsPath("/version"))
 	if err != nil {

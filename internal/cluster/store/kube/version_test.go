@@ -36,21 +36,28 @@ func TestCheckVersion(t *testing.T) {
 			fmt.Fprint(w, answer)
 		}))
 		file := filepath.Join(t.TempDir(), "kubeconfig")
-		text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":%q}}],"contexts":[{"name":"c","context":{"cluster":"c"}}]}`, s.URL)
+		text := fmt.Sprintf(
+			`{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":%q}}],"contexts":[{"name":"c","context":{"cluster":"c"}}]}`, s.URL,
+		)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		k, err := Open(Config{Access: Access{Kubeconfig: file, Getenv: os.Getenv}, Node: "n1", Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After})
+		k, err := Open(Config{
+			Access: Access{Kubeconfig: file, Getenv: os.Getenv}, Node: "n1", Log: slog.New(slog.DiscardHandler), Now: time.Now,
+			After: time.After,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		err = k.CheckVersion(t.Context())
 		var f *model.Fault
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || !errors.As(err, &f)) {
+		if want == "" && err != nil ||
+			want != "" && (err == nil || !strings.Contains(err.Error(), want) || !errors.As(err, &f)) {
 			t.Errorf("%s: %v, want %q", answer, err, want)
 		}
 		s.Close()
-		if err := k.CheckVersion(t.Context()); err == nil || errors.As(err, &f) && f.Code == model.CodeInvalidConf && strings.Contains(err.Error(), "before") {
+		if err := k.CheckVersion(t.Context()); err == nil ||
+			errors.As(err, &f) && f.Code == model.CodeInvalidConf && strings.Contains(err.Error(), "before") {
 			t.Errorf("a server that does not answer: %v", err)
 		}
 	}

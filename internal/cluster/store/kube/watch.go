@@ -23,8 +23,8 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// How long a watch that failed waits: from the first to the longest. A node must not stay behind for long when the server is
-// back, and a thousand nodes that knock every few seconds are no load.
+// How long a watch that failed waits: from the first to the longest. A node must not stay behind for long when the
+// server is back, and a thousand nodes that knock every few seconds are no load.
 const backoffFirst, backoffLongest = 500 * time.Millisecond, 5 * time.Second
 
 // missing is how often a kind that the server does not have is looked for: its definition may be installed later.
@@ -33,8 +33,8 @@ const missing = 30 * time.Second
 // missingLeast is the least for kinds of policies, and missingEach what each node of the cluster adds.
 const missingLeast, missingEach = 2 * time.Second, 10 * time.Millisecond
 
-// Watch follows what facts are made of: the node's pods, all nodes, namespaces and networks. What the snapshot knows is told
-// first, so Synced does not wait for the server where there is one. It is called once.
+// Watch follows what facts are made of: the node's pods, all nodes, namespaces and networks. What the snapshot knows is
+// told first, so Synced does not wait for the server where there is one. It is called once.
 func (s *Store) Watch(ctx context.Context) (<-chan store.Event, error) {
 	var shelfs []*shelf
 	for _, kind := range s.factKinds() {
@@ -163,8 +163,8 @@ func (f *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 	return nil, err
 }
 
-// absent is how long a kind that the server does not have is not looked for. Policies are to be obeyed soon after their kind is
-// installed; thousands of nodes must not ask all the time.
+// absent is how long a kind that the server does not have is not looked for. Policies are to be obeyed soon after their
+// kind is installed; thousands of nodes must not ask all the time.
 func (f *source) absent() time.Duration {
 	if !f.shelf.lean {
 		return missing
@@ -198,5 +198,6 @@ func (f *source) watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 		return nil, err
 	}
 	reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding")
-	return watch.NewStreamWatcherWithLogger(logr.Discard(), &frames{f.kind, body, json.NewDecoder(body), f.keep}, reporter), nil
+	return watch.NewStreamWatcherWithLogger(logr.Discard(), &frames{f.kind, body, json.NewDecoder(body), f.keep},
+		reporter), nil
 }

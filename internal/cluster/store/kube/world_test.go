@@ -59,7 +59,8 @@ func (w world) apply(t *testing.T, file string) {
 		t.Fatal(err)
 	}
 	collections := map[string]string{
-		"ServiceAccount": "/api/v1/namespaces/kube-system/serviceaccounts", "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+		"ServiceAccount":     "/api/v1/namespaces/kube-system/serviceaccounts",
+		"ClusterRole":        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
 		"ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 	}
 	for doc := range strings.SplitSeq(string(b), "\n---\n") {
@@ -83,10 +84,18 @@ type object = map[string]any
 
 func (w world) node(name, cidr, addr string) {
 	w.Do("POST", "/api/v1/nodes", object{
-		"metadata": object{"name": name, "labels": object{"zone": "a"}, "annotations": object{"csi.volume.kubernetes.io/nodeid": "x", "weft.dev/a": "b"}},
-		"spec":     object{"podCIDR": cidr, "podCIDRs": []string{cidr}},
+		"metadata": object{
+			"name": name, "labels": object{
+				"zone": "a",
+			}, "annotations": object{"csi.volume.kubernetes.io/nodeid": "x", "weft.dev/a": "b"},
+		},
+		"spec": object{"podCIDR": cidr, "podCIDRs": []string{cidr}},
 	})
-	w.Do("PATCH", "/api/v1/nodes/"+name+"/status", object{"status": object{"addresses": []object{{"type": "InternalIP", "address": addr}, {"type": "Hostname", "address": name}}}})
+	w.Do("PATCH", "/api/v1/nodes/"+name+"/status", object{
+		"status": object{
+			"addresses": []object{{"type": "InternalIP", "address": addr}, {"type": "Hostname", "address": name}},
+		},
+	})
 }
 
 // pod makes a pod that is bound to a node, and gives its uid.
@@ -105,7 +114,8 @@ func (w world) pod(t *testing.T, name, node string, annotations object) string {
 
 func (w world) config(t *testing.T, node string) kube.Config {
 	return kube.Config{
-		Access: kube.Access{Kubeconfig: w.Kubeconfig(w.Proxy.URL, "")}, Node: node, Dir: filepath.Join(t.TempDir(), "cluster"), Agent: "weft/test",
+		Access: kube.Access{Kubeconfig: w.Kubeconfig(w.Proxy.URL, "")}, Node: node,
+		Dir: filepath.Join(t.TempDir(), "cluster"), Agent: "weft/test",
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Now: time.Now, After: time.After,
 	}
 }

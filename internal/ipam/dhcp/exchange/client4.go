@@ -193,7 +193,8 @@ type target struct {
 
 func broadcast4() target {
 	return target{
-		mac: net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, from: netip.IPv4Unspecified(), to: netip.AddrFrom4([4]byte{255, 255, 255, 255}),
+		mac: net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, from: netip.IPv4Unspecified(),
+		to: netip.AddrFrom4([4]byte{255, 255, 255, 255}),
 	}
 }
 
@@ -219,7 +220,9 @@ func (c *client4) send(m *dhcpv4.DHCPv4, to target) error {
 func none4(*dhcpv4.DHCPv4) bool { return false }
 
 // ask sends a message and waits for an answer of one of the types; nil when none came.
-func (c *client4) ask(ctx context.Context, m *dhcpv4.DHCPv4, to target, until time.Time, types ...dhcpv4.MessageType) (*dhcpv4.DHCPv4, net.HardwareAddr, error) {
+func (c *client4) ask(
+	ctx context.Context, m *dhcpv4.DHCPv4, to target, until time.Time, types ...dhcpv4.MessageType,
+) (*dhcpv4.DHCPv4, net.HardwareAddr, error) {
 	if err := c.send(m, to); err != nil {
 		return nil, nil, err
 	}
@@ -239,14 +242,17 @@ func usable4(a *dhcpv4.DHCPv4) bool {
 }
 
 // hear waits for an answer to this client's transaction.
-func (c *client4) hear(ctx context.Context, until time.Time, xid dhcpv4.TransactionID, wanted func(*dhcpv4.DHCPv4) bool) (answer *dhcpv4.DHCPv4, from net.HardwareAddr, err error) {
+func (c *client4) hear(
+	ctx context.Context, until time.Time, xid dhcpv4.TransactionID, wanted func(*dhcpv4.DHCPv4) bool,
+) (answer *dhcpv4.DHCPv4, from net.HardwareAddr, err error) {
 	found, err := c.sock.listen(ctx, until.Sub(c.world.Now()), func(packet []byte) bool {
 		body, sender, err := parse4(packet)
 		if err != nil {
 			return false
 		}
 		a, err := dhcpv4.FromBytes(body)
-		if err != nil || a.OpCode != dhcpv4.OpcodeBootReply || a.TransactionID != xid || !bytes.Equal(a.ClientHWAddr, c.link.MAC) {
+		if err != nil || a.OpCode != dhcpv4.OpcodeBootReply || a.TransactionID != xid ||
+			!bytes.Equal(a.ClientHWAddr, c.link.MAC) {
 			return false
 		}
 		answer, from = a, sender

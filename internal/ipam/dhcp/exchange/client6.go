@@ -110,7 +110,8 @@ func (c *client6) Acquire(ctx context.Context, want netip.Addr) (Grant, error) {
 		}
 		const tries = 3
 		for n := 0; n < tries && ctx.Err() == nil; n++ {
-			reply, why, err := c.ask(ctx, request, c.world.Now().Add(min(firstPause<<n, c.world.Timeout)), dhcpv6.MessageTypeReply)
+			reply, why, err := c.ask(ctx, request, c.world.Now().Add(min(firstPause<<n, c.world.Timeout)),
+				dhcpv6.MessageTypeReply)
 			if err != nil {
 				return Grant{}, err
 			}
@@ -180,7 +181,9 @@ func (c *client6) Release(ctx context.Context, g Grant) error {
 	return nil
 }
 
-func (c *client6) message(t dhcpv6.MessageType, begin time.Time, server dhcpv6.DUID, addr netip.Addr) (*dhcpv6.Message, error) {
+func (c *client6) message(
+	t dhcpv6.MessageType, begin time.Time, server dhcpv6.DUID, addr netip.Addr,
+) (*dhcpv6.Message, error) {
 	m := &dhcpv6.Message{MessageType: t}
 	n := c.world.number()
 	m.TransactionID = dhcpv6.TransactionID{byte(n >> 16), byte(n >> 8), byte(n)}
@@ -213,13 +216,16 @@ func (c *client6) send(m *dhcpv6.Message) error {
 func allServers() netip.Addr { return netip.AddrFrom16([16]byte{0: 0xff, 1: 2, 13: 1, 15: 2}) }
 
 // ask sends a message and waits for an answer that gives an address. Without one, why is what a server said instead.
-func (c *client6) ask(ctx context.Context, m *dhcpv6.Message, until time.Time, t dhcpv6.MessageType) (answer *dhcpv6.Message, why, err error) {
+func (c *client6) ask(
+	ctx context.Context, m *dhcpv6.Message, until time.Time, t dhcpv6.MessageType,
+) (answer *dhcpv6.Message, why, err error) {
 	if err := c.send(m); err != nil {
 		return nil, nil, err
 	}
 	found, err := c.sock.listen(ctx, until.Sub(c.world.Now()), func(packet []byte) bool {
 		a, err := parse6(packet)
-		if err != nil || a.TransactionID != m.TransactionID || a.MessageType != t || a.Options.ServerID() == nil || !c.mine(a) {
+		if err != nil || a.TransactionID != m.TransactionID || a.MessageType != t ||
+			a.Options.ServerID() == nil || !c.mine(a) {
 			return false
 		}
 		if why = refusal(a); why != nil {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package exchange speaks DHCP with the servers on a container's wire: DHCPv4 (RFC 2131) and DHCPv6 for one address
-// (RFC 8415, IA_NA). It gets a lease, renews it and gives it back; who remembers leases and when they are due is lease's
-// business.
+// (RFC 8415, IA_NA). It gets a lease, renews it and gives it back; who remembers leases and when they are due is
+// lease's business.
 //
-// Sockets are opened inside the container's namespace by netns.Do and belong to it from then on, so no thread stays there.
-// They live as long as one exchange: a socket that is kept would keep the namespace of a dead container alive.
+// Sockets are opened inside the container's namespace by netns.Do and belong to it from then on, so no thread stays
+// there. They live as long as one exchange: a socket that is kept would keep the namespace of a dead container alive.
 //
 // DHCPv4 is spoken in whole frames over a packet socket: it works without an address, and past the container's own
 // filters and sockets. DHCPv6 needs a link-local address and an ordinary socket.

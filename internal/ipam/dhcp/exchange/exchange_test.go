@@ -92,18 +92,43 @@ func TestRead4(t *testing.T) {
 		domain        string
 		routes        int
 	}{
-		"no mask":                      {err: "no subnet mask (option 1)"},
-		"nothing else":                 {options: []dhcpv4.Option{mask}, renew: 30 * time.Minute, rebind: 3150 * time.Second, expire: time.Hour},
-		"a minute":                     {options: []dhcpv4.Option{mask, raw(51, 0, 0, 0, 60)}, renew: 30 * time.Second, rebind: 52500 * time.Millisecond, expire: time.Minute},
-		"told":                         {options: []dhcpv4.Option{mask, raw(51, 0, 0, 0, 60), raw(58, 0, 0, 0, 10), raw(59, 0, 0, 0, 20)}, renew: 10 * time.Second, rebind: 20 * time.Second, expire: time.Minute},
-		"the wrong order":              {options: []dhcpv4.Option{mask, raw(51, 0, 0, 0, 60), raw(58, 0, 0, 0, 50), raw(59, 0, 0, 0, 20)}, renew: 20 * time.Second, rebind: 20 * time.Second, expire: time.Minute},
-		"beyond the end":               {options: []dhcpv4.Option{mask, raw(51, 0, 0, 0, 60), raw(59, 0, 0, 1, 20)}, renew: 30 * time.Second, rebind: 52500 * time.Millisecond, expire: time.Minute},
-		"for ever":                     {options: []dhcpv4.Option{mask, raw(51, 255, 255, 255, 255)}},
-		"a domain that ends in zero":   {options: []dhcpv4.Option{mask, raw(15, []byte("example.org.\x00")...), raw(51, 255, 255, 255, 255)}, domain: "example.org"},
-		"a domain with a line break":   {options: []dhcpv4.Option{mask, raw(15, []byte("a\nnameserver 6.6.6.6")...), raw(51, 255, 255, 255, 255)}},
-		"classful default and class E": {options: []dhcpv4.Option{mask, raw(33, 0, 0, 0, 0, 10, 0, 0, 1, 240, 0, 0, 0, 10, 0, 0, 1, 10, 1), raw(51, 255, 255, 255, 255)}},
-		"half a classless route":       {options: []dhcpv4.Option{mask, raw(121, 24, 10, 0), raw(51, 255, 255, 255, 255)}},
-		"classless route of 33 bits":   {options: []dhcpv4.Option{mask, raw(121, 33, 10, 0, 0, 0, 0, 10, 0, 0, 1), raw(51, 255, 255, 255, 255)}},
+		"no mask": {err: "no subnet mask (option 1)"},
+		"nothing else": {
+			options: []dhcpv4.Option{mask}, renew: 30 * time.Minute, rebind: 3150 * time.Second, expire: time.Hour,
+		},
+		"a minute": {
+			options: []dhcpv4.Option{mask, raw(51, 0, 0, 0, 60)}, renew: 30 * time.Second, rebind: 52500 * time.Millisecond,
+			expire: time.Minute,
+		},
+		"told": {
+			options: []dhcpv4.Option{mask, raw(51, 0, 0, 0, 60), raw(58, 0, 0, 0, 10), raw(59, 0, 0, 0, 20)},
+			renew:   10 * time.Second, rebind: 20 * time.Second, expire: time.Minute,
+		},
+		"the wrong order": {
+			options: []dhcpv4.Option{mask, raw(51, 0, 0, 0, 60), raw(58, 0, 0, 0, 50), raw(59, 0, 0, 0, 20)},
+			renew:   20 * time.Second, rebind: 20 * time.Second, expire: time.Minute,
+		},
+		"beyond the end": {
+			options: []dhcpv4.Option{mask, raw(51, 0, 0, 0, 60), raw(59, 0, 0, 1, 20)}, renew: 30 * time.Second,
+			rebind: 52500 * time.Millisecond, expire: time.Minute,
+		},
+		"for ever": {options: []dhcpv4.Option{mask, raw(51, 255, 255, 255, 255)}},
+		"a domain that ends in zero": {
+			options: []dhcpv4.Option{mask, raw(15, []byte("example.org.\x00")...), raw(51, 255, 255, 255, 255)},
+			domain:  "example.org",
+		},
+		"a domain with a line break": {
+			options: []dhcpv4.Option{mask, raw(15, []byte("a\nnameserver 6.6.6.6")...), raw(51, 255, 255, 255, 255)},
+		},
+		"classful default and class E": {
+			options: []dhcpv4.Option{
+				mask, raw(33, 0, 0, 0, 0, 10, 0, 0, 1, 240, 0, 0, 0, 10, 0, 0, 1, 10, 1), raw(51, 255, 255, 255, 255),
+			},
+		},
+		"half a classless route": {options: []dhcpv4.Option{mask, raw(121, 24, 10, 0), raw(51, 255, 255, 255, 255)}},
+		"classless route of 33 bits": {
+			options: []dhcpv4.Option{mask, raw(121, 33, 10, 0, 0, 0, 0, 10, 0, 0, 1), raw(51, 255, 255, 255, 255)},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, err := Grant{Family: IPv4, Packet: ack(t, tc.options...), Bound: bound}.Lease()
@@ -144,7 +169,9 @@ func TestClientID(t *testing.T) {
 func reply6(status iana.StatusCode, valid, t1 time.Duration) []byte {
 	m := &dhcpv6.Message{MessageType: dhcpv6.MessageTypeReply}
 	ia := &dhcpv6.OptIANA{T1: t1}
-	ia.Options.Add(&dhcpv6.OptIAAddress{IPv6Addr: net.ParseIP("fd00::5"), PreferredLifetime: valid / 2, ValidLifetime: valid})
+	ia.Options.Add(&dhcpv6.OptIAAddress{
+		IPv6Addr: net.ParseIP("fd00::5"), PreferredLifetime: valid / 2, ValidLifetime: valid,
+	})
 	ia.Options.Add(&dhcpv6.OptStatusCode{StatusCode: status})
 	m.AddOption(ia)
 	return m.ToBytes()
@@ -153,11 +180,14 @@ func reply6(status iana.StatusCode, valid, t1 time.Duration) []byte {
 func TestRead6(t *testing.T) {
 	bound := time.Unix(1000, 0)
 	l, err := Grant{Family: IPv6, Packet: reply6(iana.StatusSuccess, time.Hour, 0), Bound: bound}.Lease()
-	if err != nil || l.Address.String() != "fd00::5/128" || l.Renew != bound.Add(15*time.Minute) || l.Rebind != bound.Add(48*time.Minute) ||
+	if err != nil || l.Address.String() != "fd00::5/128" || l.Renew != bound.Add(15*time.Minute) ||
+		l.Rebind != bound.Add(48*time.Minute) ||
 		l.Expire != bound.Add(time.Hour) {
 		t.Errorf("%+v, %v", l, err)
 	}
-	for _, packet := range [][]byte{nil, {7}, reply6(iana.StatusNoBinding, time.Hour, 0), reply6(iana.StatusSuccess, 0, 0), (&dhcpv6.Message{}).ToBytes()} {
+	for _, packet := range [][]byte{
+		nil, {7}, reply6(iana.StatusNoBinding, time.Hour, 0), reply6(iana.StatusSuccess, 0, 0), (&dhcpv6.Message{}).ToBytes(),
+	} {
 		if l, err := (Grant{Family: IPv6, Packet: packet}).Lease(); err == nil {
 			t.Errorf("%x: %+v", packet, l)
 		}
@@ -169,7 +199,8 @@ func TestRead6(t *testing.T) {
 
 // Whatever a server sends is read or refused, and what is read can be used.
 func FuzzLease(f *testing.F) {
-	f.Add(false, ack(f, raw(1, 255, 255, 255, 0), raw(3, 10, 0, 0, 1), raw(121, 24, 10, 0, 0, 10, 0, 0, 1), raw(119, 1, 'a', 0)))
+	f.Add(false,
+		ack(f, raw(1, 255, 255, 255, 0), raw(3, 10, 0, 0, 1), raw(121, 24, 10, 0, 0, 10, 0, 0, 1), raw(119, 1, 'a', 0)))
 	f.Add(false, ack(f, raw(1, 255, 0, 255, 0), raw(33, 10, 0, 0, 0, 10, 0, 0, 1)))
 	f.Add(true, reply6(iana.StatusSuccess, time.Hour, time.Minute))
 	f.Fuzz(func(t *testing.T, six bool, packet []byte) {

@@ -54,7 +54,8 @@ func parse4(f []byte) (message []byte, from net.HardwareAddr, err error) {
 	}
 	ip := f[etherLen:]
 	header, total := int(ip[0]&15)*4, int(binary.BigEndian.Uint16(ip[2:]))
-	if ip[0]>>4 != 4 || header < ipLen || ip[9] != 17 || binary.BigEndian.Uint16(ip[6:])&0x3fff != 0 || total > len(ip) || total < header+udpLen {
+	if ip[0]>>4 != 4 || header < ipLen || ip[9] != 17 || binary.BigEndian.Uint16(ip[6:])&0x3fff != 0 || total > len(ip) ||
+		total < header+udpLen {
 		return nil, nil, errFrame
 	}
 	udp := ip[header:total]

@@ -31,7 +31,8 @@ type Lease struct {
 	MTU int
 	// Server is the server's address (IPv4).
 	Server netip.Addr
-	// From Renew on its server is asked for more time, from Rebind on every server; at Expire it ends. The zero time: never.
+	// From Renew on its server is asked for more time, from Rebind on every server; at Expire it ends. The zero time:
+	// never.
 	Renew, Rebind, Expire time.Time
 }
 

@@ -53,8 +53,8 @@ func addr4(ip net.IP) netip.Addr {
 	return a
 }
 
-// routes4 are the classless routes (option 121) or, only without any (RFC 3442), the classful ones (option 33) and one to
-// the router.
+// routes4 are the classless routes (option 121) or, only without any (RFC 3442), the classful ones (option 33) and one
+// to the router.
 func routes4(m *dhcpv4.DHCPv4, gateway netip.Addr) []model.Route {
 	var out []model.Route
 	for _, r := range m.ClasslessStaticRoute() {

@@ -25,8 +25,8 @@ func parse6(packet []byte) (*dhcpv6.Message, error) {
 	return m, nil
 }
 
-// read6 reads a reply. DHCPv6 gives an address and no prefix: what else is on the wire, and the way out, are told by router
-// advertisements, to the container's kernel.
+// read6 reads a reply. DHCPv6 gives an address and no prefix: what else is on the wire, and the way out, are told by
+// router advertisements, to the container's kernel.
 func read6(packet []byte, bound time.Time) (Lease, error) {
 	var l Lease
 	m, err := parse6(packet)

@@ -26,9 +26,11 @@ func newSocket(fd int) *socket { return &socket{fd: fd, file: os.NewFile(uintptr
 // Close closes the socket.
 func (s *socket) Close() error { return s.file.Close() }
 
-// listen hands each packet that comes within a time to take, and ends when take has what it wants. The time is a length: the clock
-// of the leases, which people and tests move, says nothing about when a socket must wake up.
-func (s *socket) listen(ctx context.Context, wait time.Duration, take func(packet []byte) bool) (found bool, err error) {
+// listen hands each packet that comes within a time to take, and ends when take has what it wants. The time is a
+// length: the clock of the leases, which people and tests move, says nothing about when a socket must wake up.
+func (s *socket) listen(
+	ctx context.Context, wait time.Duration, take func(packet []byte) bool,
+) (found bool, err error) {
 	if err := s.file.SetReadDeadline(time.Time{}); err != nil {
 		return false, err
 	}

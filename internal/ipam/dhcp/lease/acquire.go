@@ -60,7 +60,8 @@ func (k *Keeper) holds(rec record, ask ipam.Ask) bool {
 func (k *Keeper) acquire(ctx context.Context, rec record) (record, error) {
 	ns, err := k.place(rec)
 	if err != nil {
-		return rec, model.Faultf(model.CodeInvalidNetns, "is CNI_NETNS the path of a network namespace?", "dhcp: CNI_NETNS: %w", err)
+		return rec, model.Faultf(model.CodeInvalidNetns, "is CNI_NETNS the path of a network namespace?",
+			"dhcp: CNI_NETNS: %w", err)
 	}
 	defer func() { _ = ns.Close() }()
 	if rec.NetnsID, err = ns.ID(); err != nil {
@@ -89,7 +90,9 @@ func (k *Keeper) acquire(ctx context.Context, rec record) (record, error) {
 }
 
 // one gets a lease of one family.
-func (k *Keeper) one(ctx context.Context, ns *netns.NS, l exchange.Link, rec record, f exchange.Family, want netip.Addr, w exchange.World) (exchange.Grant, error) {
+func (k *Keeper) one(
+	ctx context.Context, ns *netns.NS, l exchange.Link, rec record, f exchange.Family, want netip.Addr, w exchange.World,
+) (exchange.Grant, error) {
 	c, err := exchange.Open(ctx, ns, l, f, rec.identity(), w)
 	if err != nil {
 		return exchange.Grant{}, err
@@ -145,8 +148,8 @@ func (k *Keeper) drop(ctx context.Context, l *kept) error {
 	return nil
 }
 
-// release gives a record's leases back as well as it can: a server gets an address back in the end whether it is told or
-// not. With settle, leases that the record does not know of are asked for, so that they can be given back.
+// release gives a record's leases back as well as it can: a server gets an address back in the end whether it is told
+// or not. With settle, leases that the record does not know of are asked for, so that they can be given back.
 func (k *Keeper) release(ctx context.Context, rec record, settle bool) {
 	log := k.cfg.Log.With("attachment", rec.key().String())
 	ns, err := k.place(rec)

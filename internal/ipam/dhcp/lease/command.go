@@ -50,13 +50,18 @@ func Command(ctx context.Context, args []string, out Outside) error {
 	for _, l := range []struct {
 		name  string
 		value time.Duration
-	}{{"timeout", d.Keeper.World.Timeout}, {"resendmax", d.Keeper.World.ResendMax}, {"resendtimeout", d.Keeper.World.ResendTimeout}} {
+	}{
+		{"timeout", d.Keeper.World.Timeout}, {"resendmax", d.Keeper.World.ResendMax},
+		{"resendtimeout", d.Keeper.World.ResendTimeout},
+	} {
 		if l.value <= 0 {
-			return fmt.Errorf("%w: %w", ErrUsage, model.Faultf(model.CodeInvalidConf, "a duration, for example 10s", "-%s %s is not above 0", l.name, l.value))
+			return fmt.Errorf("%w: %w", ErrUsage,
+				model.Faultf(model.CodeInvalidConf, "a duration, for example 10s", "-%s %s is not above 0", l.name, l.value))
 		}
 	}
 	if d.PIDFile != "" && !filepath.IsAbs(d.PIDFile) {
-		return fmt.Errorf("%w: %w", ErrUsage, model.Faultf(model.CodeInvalidConf, "write the path from the root", "-pidfile %q is not absolute", d.PIDFile))
+		return fmt.Errorf("%w: %w", ErrUsage,
+			model.Faultf(model.CodeInvalidConf, "write the path from the root", "-pidfile %q is not absolute", d.PIDFile))
 	}
 	var err error
 	if d.Keeper.Boot, err = boot.ID(); err != nil {
@@ -74,8 +79,10 @@ func (d *Daemon) flags(out Outside) *flag.FlagSet {
 	f.StringVar(&d.Socket, "socketpath", rpc.DefaultSocket, "`PATH` of the socket that plugins call")
 	f.BoolVar(&d.Keeper.Broadcast, "broadcast", false, "ask servers to broadcast their answers")
 	f.DurationVar(&d.Keeper.World.Timeout, "timeout", exchange.Timeout, "how long an answer to one message is waited for")
-	f.DurationVar(&d.Keeper.World.ResendMax, "resendmax", exchange.ResendMax, "longest pause before a message is sent again")
+	f.DurationVar(&d.Keeper.World.ResendMax, "resendmax", exchange.ResendMax,
+		"longest pause before a message is sent again")
 	f.DurationVar(&d.Keeper.World.ResendTimeout, "resendtimeout", exchange.ResendTimeout, "how long a lease is asked for")
-	f.StringVar(&d.Keeper.Dir, "statedir", StateDir, "`DIR` of the leases; best on a file system that does not outlive a boot")
+	f.StringVar(&d.Keeper.Dir, "statedir", StateDir,
+		"`DIR` of the leases; best on a file system that does not outlive a boot")
 	return f
 }

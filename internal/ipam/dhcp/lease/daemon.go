@@ -64,8 +64,8 @@ func remove(path string) error {
 	return nil
 }
 
-// listen takes the socket that systemd opened, or opens one. A file that a killed daemon left is replaced: the lock on the
-// directory of leases tells that there is no other.
+// listen takes the socket that systemd opened, or opens one. A file that a killed daemon left is replaced: the lock on
+// the directory of leases tells that there is no other.
 func (d Daemon) listen() (net.Listener, error) {
 	if l, err := activated(d.Getenv); l != nil || err != nil {
 		return l, err
@@ -76,7 +76,8 @@ func (d Daemon) listen() (net.Listener, error) {
 	}
 	if conn, err := net.Dial("unix", path); err == nil {
 		_ = conn.Close()
-		return nil, model.Faultf(model.CodeExists, "stop the other daemon, or choose another -socketpath", "socket %s: another daemon answers there", path)
+		return nil, model.Faultf(model.CodeExists, "stop the other daemon, or choose another -socketpath",
+			"socket %s: another daemon answers there", path)
 	}
 	if err := remove(path); err != nil {
 		return nil, model.Faultf(model.CodeIO, "", "socket: %w", err)
@@ -98,7 +99,8 @@ func activated(getenv func(string) string) (net.Listener, error) {
 		return nil, nil
 	}
 	if n := getenv("LISTEN_FDS"); n != "1" {
-		return nil, model.Faultf(model.CodeInvalidEnv, "one ListenStream= in the .socket unit", "environment: LISTEN_FDS %q is not 1", n)
+		return nil, model.Faultf(model.CodeInvalidEnv, "one ListenStream= in the .socket unit",
+			"environment: LISTEN_FDS %q is not 1", n)
 	}
 	syscall.CloseOnExec(first)
 	f := os.NewFile(first, "systemd's socket")

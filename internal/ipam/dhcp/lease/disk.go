@@ -28,7 +28,8 @@ const (
 // claim makes the directory this process's own.
 func claim(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, model.Faultf(model.CodeIO, "choose a directory that can be written", "directory of leases %q: %w", dir, err)
+		return nil, model.Faultf(model.CodeIO, "choose a directory that can be written",
+			"directory of leases %q: %w", dir, err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), claimTime)
 	defer cancel()
@@ -40,7 +41,8 @@ func claim(dir string) (*os.File, error) {
 		return nil, model.Faultf(model.CodeExists, "stop the other one, or choose another directory",
 			"directory of leases %q: another process keeps it: %w", dir, err)
 	}
-	return nil, model.Faultf(model.CodeIO, "choose a directory that can be written", "directory of leases %q: %w", dir, err)
+	return nil, model.Faultf(model.CodeIO, "choose a directory that can be written",
+		"directory of leases %q: %w", dir, err)
 }
 
 func (k *Keeper) path(key model.AttachmentKey) string {
@@ -73,8 +75,8 @@ func (k *Keeper) forget(key model.AttachmentKey) error {
 	return k.step("after forget")
 }
 
-// load reads the records of this boot. What cannot be read is told and left alone: it is a newer program's, or somebody's
-// to look at.
+// load reads the records of this boot. What cannot be read is told and left alone: it is a newer program's, or
+// somebody's to look at.
 func (k *Keeper) load() ([]record, error) {
 	err := atomicfile.Sweep(k.cfg.Dir)
 	entries, problem := os.ReadDir(k.cfg.Dir)

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lease keeps DHCP leases for as long as their attachments live: it renews them, remembers them over a restart, and
-// gives them back. The agent has a Keeper of its own; `weft dhcp daemon` serves one to plugins.
+// Package lease keeps DHCP leases for as long as their attachments live: it renews them, remembers them over a restart,
+// and gives them back. The agent has a Keeper of its own; `weft dhcp daemon` serves one to plugins.
 //
 // # On disk
 //
 //	<dir>/lock          flock: held by the process that keeps these leases
 //	<dir>/<hash>.json   one attachment: who it is, and the servers' last words
 //
-// A file is there before the first message is sent, so a killed process leaves no lease that nobody knows of: a file without
-// a grant is asked for once more, and given back. Times are absolute; files of another boot are void.
+// A file is there before the first message is sent, so a killed process leaves no lease that nobody knows of: a file
+// without a grant is asked for once more, and given back. Times are absolute; files of another boot are void.
 //
 // # One lease's life
 //
@@ -189,7 +189,8 @@ func (k *Keeper) Check(_ context.Context, ask ipam.Ask, prev model.Result) error
 	}
 	rec := l.snapshot()
 	if rec.Lost != "" {
-		return model.Faultf(model.CodeDiffers, "DEL it, then ADD it again", "dhcp: lease of %s is lost: %s", ask.Key(), rec.Lost)
+		return model.Faultf(model.CodeDiffers, "DEL it, then ADD it again", "dhcp: lease of %s is lost: %s",
+			ask.Key(), rec.Lost)
 	}
 	have, err := rec.result()
 	if err != nil {
@@ -201,7 +202,8 @@ func (k *Keeper) Check(_ context.Context, ask ipam.Ask, prev model.Result) error
 			found = found || p.Address == ip.Address
 		}
 		if !found {
-			return model.Faultf(model.CodeDiffers, "DEL it, then ADD it again", "dhcp: prevResult does not have the leased address %s", ip.Address)
+			return model.Faultf(model.CodeDiffers, "DEL it, then ADD it again",
+				"dhcp: prevResult does not have the leased address %s", ip.Address)
 		}
 	}
 	return nil

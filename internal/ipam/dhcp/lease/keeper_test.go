@@ -36,7 +36,10 @@ func TestResult(t *testing.T) {
 			want:   `10.9.0.60/24 via 10.9.0.1, route 0.0.0.0/0 via 10.9.0.1, dns [10.9.0.53 10.9.0.54] "example.org" [a.example.org b.example.org]`,
 		},
 		"priority": {keys: `,"priority":7`, want: `10.9.0.60/24 via 10.9.0.1, route 0.0.0.0/0 via 10.9.0.1 priority 7`},
-		"mtu":      {server: []string{"--dhcp-option=option:mtu,1400", dns}, want: `10.9.0.60/24 via 10.9.0.1, route 0.0.0.0/0 via 10.9.0.1 mtu 1400, dns [10.9.0.53 10.9.0.54] "" []`},
+		"mtu": {
+			server: []string{"--dhcp-option=option:mtu,1400", dns},
+			want:   `10.9.0.60/24 via 10.9.0.1, route 0.0.0.0/0 via 10.9.0.1 mtu 1400, dns [10.9.0.53 10.9.0.54] "" []`,
+		},
 		"mtu of the link": {
 			server: []string{"--dhcp-option=option:mtu,9000", dns},
 			want:   `10.9.0.60/24 via 10.9.0.1, route 0.0.0.0/0 via 10.9.0.1, dns [10.9.0.53 10.9.0.54] "" []`,
@@ -57,7 +60,8 @@ func TestResult(t *testing.T) {
 			want: `10.9.0.60/24`, log: "requested options: 1:netmask, 42:ntp-server",
 		},
 		"more is asked for": {
-			keys: `,"request":[{"option":"routers"},{"option":"42"}]`, log: "requested options: 3:router, 42:ntp-server, 1:netmask",
+			keys: `,"request":[{"option":"routers"},{"option":"42"}]`,
+			log:  "requested options: 3:router, 42:ntp-server, 1:netmask",
 			want: `10.9.0.60/24 via 10.9.0.1, route 0.0.0.0/0 via 10.9.0.1`,
 		},
 		"provided": {
@@ -127,7 +131,10 @@ func wantCode(t testing.TB, what string, err error, code model.Code, words ...st
 func TestResult6(t *testing.T) {
 	for name, tc := range map[string]struct{ keys, want string }{
 		"IPv6": {`,"ipv4":false,"ipv6":true`, `fd00:9::60/128, dns [fd00:9::53] "" [six.example.org]`},
-		"both": {`,"ipv6":true`, `10.9.0.60/24 via 10.9.0.1, fd00:9::60/128, route 0.0.0.0/0 via 10.9.0.1, dns [fd00:9::53] "" [six.example.org]`},
+		"both": {
+			`,"ipv6":true`,
+			`10.9.0.60/24 via 10.9.0.1, fd00:9::60/128, route 0.0.0.0/0 via 10.9.0.1, dns [fd00:9::53] "" [six.example.org]`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWire(t)

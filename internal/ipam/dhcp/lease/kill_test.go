@@ -74,7 +74,8 @@ func TestKilledAtEveryStep(t *testing.T) {
 				}
 			}
 			cmd := exec.Command(os.Args[0], "-test.run=^TestChild$", "-test.v")
-			cmd.Env = append(os.Environ(), childStep+"="+strconv.Itoa(step), childDir+"="+w.dir, childNS+"="+ns.Path(), childVerb+"="+verb)
+			cmd.Env = append(os.Environ(), childStep+"="+strconv.Itoa(step), childDir+"="+w.dir, childNS+"="+ns.Path(),
+				childVerb+"="+verb)
 			out, err := cmd.CombinedOutput()
 			var exit *exec.ExitError
 			if err != nil && (!errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL) {
@@ -88,7 +89,9 @@ func TestKilledAtEveryStep(t *testing.T) {
 			if err := k.Del(t.Context(), a); err != nil {
 				t.Fatalf("%s, killed at %s: DEL: %v", verb, at, err)
 			}
-			w.until(fmt.Sprintf("%s, killed at %s: the server has its addresses back", verb, at), func() bool { return w.given() == "" })
+			w.until(fmt.Sprintf("%s, killed at %s: the server has its addresses back", verb, at), func() bool {
+				return w.given() == ""
+			})
 			if left := w.files(); len(left) > 0 {
 				t.Errorf("%s, killed at %s: files left: %v", verb, at, left)
 			}

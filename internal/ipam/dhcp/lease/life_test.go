@@ -20,7 +20,9 @@ import (
 
 // quick makes dnsmasq ask for renewal at once: its shortest lease is two minutes.
 func quick(renew, rebind int) []string {
-	return []string{range4, fmt.Sprintf("--dhcp-option=option:T1,%d", renew), fmt.Sprintf("--dhcp-option=option:T2,%d", rebind)}
+	return []string{
+		range4, fmt.Sprintf("--dhcp-option=option:T1,%d", renew), fmt.Sprintf("--dhcp-option=option:T2,%d", rebind),
+	}
 }
 
 // seen counts what the server has logged since the last call with reset.
@@ -138,8 +140,8 @@ func TestRefusedAndGivenAgain(t *testing.T) {
 	w.gone(k, a)
 }
 
-// A server that gives another address: the container cannot have it. Its interface goes down, the new lease is given back,
-// and CHECK says so.
+// A server that gives another address: the container cannot have it. Its interface goes down, the new lease is given
+// back, and CHECK says so.
 func TestOtherAddress(t *testing.T) {
 	w := newWire(t)
 	w.serve(append(quick(3, 60), "--dhcp-authoritative")...)

@@ -45,7 +45,8 @@ func toReply(r model.Result) reply {
 	}
 	for _, x := range r.Routes {
 		out.Routes = append(out.Routes, &replyRoute{
-			Dst: toNet(x.Dst), GW: toIP(x.GW), MTU: x.MTU, AdvMSS: x.AdvMSS, Priority: x.Priority, Table: x.Table, Scope: x.Scope,
+			Dst: toNet(x.Dst), GW: toIP(x.GW), MTU: x.MTU, AdvMSS: x.AdvMSS, Priority: x.Priority, Table: x.Table,
+			Scope: x.Scope,
 		})
 	}
 	return out

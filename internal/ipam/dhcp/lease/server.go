@@ -35,8 +35,8 @@ type response struct {
 	Error         string
 }
 
-// handler answers one call. What it returns is sent as the reply; nil is the empty one. Its context ends when the caller
-// goes away.
+// handler answers one call. What it returns is sent as the reply; nil is the empty one. Its context ends when the
+// caller goes away.
 type handler func(ctx context.Context, method string, args rpc.Args) (reply any, err error)
 
 // errUnknown is a handler's word for a method that it does not have.

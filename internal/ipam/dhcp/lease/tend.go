@@ -55,7 +55,9 @@ func (c *keeping) tend(ctx context.Context, ns *netns.NS, link exchange.Link, g 
 	c.log().Warn("lease is not renewed", "address", l.Address.String(), "expires", l.Expire, "err", err)
 }
 
-func (c *keeping) renew(ctx context.Context, ns *netns.NS, link exchange.Link, g exchange.Grant, rebind bool) (exchange.Grant, error) {
+func (c *keeping) renew(
+	ctx context.Context, ns *netns.NS, link exchange.Link, g exchange.Grant, rebind bool,
+) (exchange.Grant, error) {
 	client, err := exchange.Open(ctx, ns, link, g.Family, c.l.snapshot().identity(), c.k.cfg.World)
 	if err != nil {
 		return g, err
@@ -89,7 +91,9 @@ func (c *keeping) take(g exchange.Grant, old exchange.Lease, fresh exchange.Gran
 }
 
 // anew asks for the old address as if it were new. Another one is given back at once.
-func (c *keeping) anew(ctx context.Context, ns *netns.NS, link exchange.Link, g exchange.Grant, old exchange.Lease) error {
+func (c *keeping) anew(
+	ctx context.Context, ns *netns.NS, link exchange.Link, g exchange.Grant, old exchange.Lease,
+) error {
 	w := c.k.cfg.World
 	w.ResendTimeout = min(w.ResendTimeout, w.Timeout)
 	rec := c.l.snapshot()

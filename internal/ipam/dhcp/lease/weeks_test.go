@@ -13,9 +13,10 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestTwoWeeks: two weeks pass by a clock that the test moves, with leases of half a day. They are renewed while everything is well, on a node
-// that sleeps at night, over restarts of the keeper, and while the server is away for a while; the addresses stay, and their
-// interface is up. The server knows nothing of the clock: it is asked when it is due.
+// TestTwoWeeks: two weeks pass by a clock that the test moves, with leases of half a day. They are renewed while
+// everything is well, on a node that sleeps at night, over restarts of the keeper, and while the server is away for a
+// while; the addresses stay, and their interface is up. The server knows nothing of the clock: it is asked when it is
+// due.
 func TestTwoWeeks(t *testing.T) {
 	nettest.Whole(t)
 	for name, c := range map[string]struct {
@@ -37,7 +38,8 @@ func TestTwoWeeks(t *testing.T) {
 			a := ask(ns, "c1", c.keys)
 			r := w.add(k, a)
 			configured(t, ns, r)
-			answers := func() int { return w.seen(`msg="lease renewed"`) } // when it is remembered, not when the server has said it
+			// when it is remembered, not when the server has said it
+			answers := func() int { return w.seen(`msg="lease renewed"`) }
 			tried := func() int { return w.seen("lease is not renewed") }
 			passes := func(d time.Duration) { ahead.Add(int64(d)) }
 			renewed := func(what string, d time.Duration) {
@@ -96,7 +98,8 @@ func TestTwoWeeks(t *testing.T) {
 	}
 }
 
-// TestLeaseEndsByTheClock: a lease whose server never comes back is lost when the clock says so, not before, and the interface goes down.
+// TestLeaseEndsByTheClock: a lease whose server never comes back is lost when the clock says so, not before, and the
+// interface goes down.
 func TestLeaseEndsByTheClock(t *testing.T) {
 	w := newWire(t)
 	w.serve("--dhcp-range=10.9.0.50,10.9.0.99,255.255.255.0,12h")

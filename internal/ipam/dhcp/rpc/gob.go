@@ -4,11 +4,12 @@ package rpc
 
 import "encoding/binary"
 
-// The part of encoding/gob that is sent: two structures of strings, byte strings and a number. The package itself would add
-// half a megabyte to a program that starts once for each call.
+// The part of encoding/gob that is sent: two structures of strings, byte strings and a number. The package itself would
+// add half a megabyte to a program that starts once for each call.
 //
-// A message is its length, a type's number and a value. The number of a type that is being defined is negative. A structure
-// is a list of (distance to the next field, value) that a zero ends; fields with their zero value are left out.
+// A message is its length, a type's number and a value. The number of a type that is being defined is negative. A
+// structure is a list of (distance to the next field, value) that a zero ends; fields with their zero value are left
+// out.
 
 // The numbers of the types that need no definition.
 const (

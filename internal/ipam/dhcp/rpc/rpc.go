@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rpc speaks what the reference plugin dhcp says to its daemon: Go's net/rpc over HTTP on a unix socket, so that a
-// daemon can be the reference's. It is written out here, down to encoding/gob: those packages would bring more into a
-// program that starts once for each call than all the rest of it. (The daemon's side is in dhcp/lease.)
+// Package rpc speaks what the reference plugin dhcp says to its daemon: Go's net/rpc over HTTP on a unix socket, so
+// that a daemon can be the reference's. It is written out here, down to encoding/gob: those packages would bring more
+// into a program that starts once for each call than all the rest of it. (The daemon's side is in dhcp/lease.)
 //
 //	→ CONNECT /_goRPC_ HTTP/1.0        ← HTTP/1.0 200 Connected to Go RPC
 //	→ gob request, gob arguments       ← gob response, gob reply
@@ -79,7 +79,8 @@ func result(reply any) (model.Result, error) {
 	dns, _ := root["DNS"].(map[string]any)
 	domain, _ := dns["Domain"].(string)
 	r.DNS = model.DNS{
-		Nameservers: strings(dns["Nameservers"]), Domain: domain, Search: strings(dns["Search"]), Options: strings(dns["Options"]),
+		Nameservers: strings(dns["Nameservers"]), Domain: domain, Search: strings(dns["Search"]),
+		Options: strings(dns["Options"]),
 	}
 	return r, nil
 }

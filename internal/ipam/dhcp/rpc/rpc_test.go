@@ -115,7 +115,8 @@ func TestCall(t *testing.T) {
 	if _, err := call(t, socket, Release, Args{ContainerID: "r"}); err != nil || d.got.ContainerID != "r" {
 		t.Errorf("release: %v, %+v", err, d.got)
 	}
-	if _, err := call(t, socket, Allocate, Args{ContainerID: "bad"}); !errors.Is(err, ErrDaemon) || err.Error() != "dhcp daemon: not today" {
+	if _, err := call(t, socket, Allocate, Args{ContainerID: "bad"}); !errors.Is(err, ErrDaemon) ||
+		err.Error() != "dhcp daemon: not today" {
 		t.Errorf("the daemon's error: %v", err)
 	}
 	if _, err := call(t, socket, Inspect, Args{}); !errors.Is(err, ErrNoMethod) {
@@ -166,7 +167,9 @@ func FuzzDecode(f *testing.F) {
 			Error         string
 		}{"DHCP.Allocate", 1, ""}),
 		enc.Encode(current.Result{
-			CNIVersion: "1.1.0", IPs: []*current.IPConfig{{Interface: &one, Address: net.IPNet{IP: net.IP{10, 0, 0, 1}, Mask: net.CIDRMask(24, 32)}}},
+			CNIVersion: "1.1.0", IPs: []*current.IPConfig{
+				{Interface: &one, Address: net.IPNet{IP: net.IP{10, 0, 0, 1}, Mask: net.CIDRMask(24, 32)}},
+			},
 			Routes: []*types.Route{{Dst: net.IPNet{IP: net.IP{10, 0, 0, 0}, Mask: net.CIDRMask(8, 32)}, Scope: &one}},
 		})); err != nil {
 		f.Fatal(err)
@@ -201,7 +204,8 @@ func FuzzEncode(f *testing.F) {
 		if err := errors.Join(dec.Decode(&head), dec.Decode(&got)); err != nil {
 			t.Fatal(err)
 		}
-		if head.ServiceMethod != method || head.Seq != seq || got.ContainerID != id || got.Netns != ns || got.IfName != name ||
+		if head.ServiceMethod != method || head.Seq != seq || got.ContainerID != id || got.Netns != ns ||
+			got.IfName != name ||
 			got.Args != args || !slices.Equal(got.StdinData, stdin) {
 			t.Errorf("%+v, %+v", head, got)
 		}

@@ -9,8 +9,8 @@ import (
 	"io"
 )
 
-// The part of encoding/gob that is received, read without knowing its types before: structures become maps by field name,
-// lists become lists.
+// The part of encoding/gob that is received, read without knowing its types before: structures become maps by field
+// name, lists become lists.
 
 const (
 	maxMessage = 4 << 20

@@ -38,7 +38,8 @@ func (c *compiler) natFlags() (uint32, error) {
 	var all uint32
 	for w := range strings.SplitSeq(c.peek(), ",") {
 		if known(w) == 0 {
-			return 0, fmt.Errorf("%q in %s is no flag of address translation (random, fully-random, persistent)", w, c.position())
+			return 0, fmt.Errorf("%q in %s is no flag of address translation (random, fully-random, persistent)", w,
+				c.position())
 		}
 		all |= known(w)
 	}

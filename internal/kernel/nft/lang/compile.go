@@ -36,7 +36,9 @@ type compiler struct {
 
 // CompileRule compiles the text of one rule of table t.
 func (t *Table) CompileRule(text string) ([]Expr, error) {
-	c := &compiler{family: t.Family, words: split(text), known: start(t.Family), sets: t.Set, chains: t.HasChain, open: t.open}
+	c := &compiler{
+		family: t.Family, words: split(text), known: start(t.Family), sets: t.Set, chains: t.HasChain, open: t.open,
+	}
 	if len(c.words) == 0 {
 		return nil, errors.New("rule is empty")
 	}
@@ -166,8 +168,8 @@ func (c *compiler) field() (field, error) {
 	return field{}, fmt.Errorf("%s is no field or statement that is understood", c.position())
 }
 
-// key compiles the loads of a field or a concatenation of fields into registers from first on. All fields of a concatenation but the
-// first may have a mask.
+// key compiles the loads of a field or a concatenation of fields into registers from first on. All fields of a
+// concatenation but the first may have a mask.
 func (c *compiler) key(first int) ([]field, error) {
 	var fs []field
 	masks := map[int][]byte{}

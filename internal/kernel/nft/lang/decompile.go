@@ -141,7 +141,8 @@ func (r *decompiler) bitwise(e Expr) bool {
 // mention says that a field of the packet is spoken of, which makes its guards redundant as text.
 func (r *decompiler) mention(f *field) string {
 	for i, p := range r.parts {
-		if p.l3 != 0 && p.l3 == f.l3 || p.l4 != 0 && f.load.Name == "payload" && f.load.Key == unix.NFT_PAYLOAD_TRANSPORT_HEADER {
+		if p.l3 != 0 && p.l3 == f.l3 || p.l4 != 0 && f.load.Name == "payload" &&
+			f.load.Key == unix.NFT_PAYLOAD_TRANSPORT_HEADER {
 			r.parts[i].implied = true
 		}
 	}
@@ -242,7 +243,8 @@ func (r *decompiler) concatenation(at Register) (string, bool) {
 	for w := at.word(); w >= 0 && w < len(r.regs); {
 		c := r.regs[w]
 		f := c.field
-		if f == nil || c.part != f.typ.Size || c.mask != nil && (len(loaded) == 0 || len(c.mask) != f.typ.Size || !bytes.Equal(c.xor, make([]byte, len(c.mask)))) {
+		if f == nil || c.part != f.typ.Size || c.mask != nil &&
+			(len(loaded) == 0 || len(c.mask) != f.typ.Size || !bytes.Equal(c.xor, make([]byte, len(c.mask)))) {
 			break
 		}
 		loaded = append(loaded, c)

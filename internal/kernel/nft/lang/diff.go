@@ -22,7 +22,8 @@ func Diff(want, have []state.Table) []state.Difference {
 			continue
 		}
 		w, h := w, have[i]
-		// What is left may name chains that are not: then it cannot be compiled, and only all of it can be brought into one spelling.
+		// What is left may name chains that are not: then it cannot be compiled, and only all of it can be brought into one
+		// spelling.
 		if fewer, fewerHave := differingChains(w, h); compiles(fewer) && compiles(fewerHave) {
 			w, h = fewer, fewerHave
 		}
@@ -51,7 +52,8 @@ func differingChains(want, have state.Table) (state.Table, state.Table) {
 }
 
 func sameChain(a, b state.Chain) bool {
-	return a.Name == b.Name && a.Type == b.Type && a.Hook == b.Hook && a.Priority == b.Priority && a.Policy == b.Policy && a.Device == b.Device &&
+	return a.Name == b.Name && a.Type == b.Type && a.Hook == b.Hook && a.Priority == b.Priority && a.Policy == b.Policy &&
+		a.Device == b.Device &&
 		slices.Equal(a.Rules, b.Rules)
 }
 

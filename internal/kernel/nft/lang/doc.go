@@ -22,8 +22,8 @@
 //	           | ( "meta" | "ct" ) "mark" "set" source | fields "vmap" "@" map | ( "ip" | "ip6" ) "dscp" "set" number
 //	           | "update" "@" set "{" fields "timeout" time "}" | "delete" "@" set "{" fields "}"
 //
-// An element can have a stateful expression of its own, a limit or "ct" "count" [ "over" ] number: it matches while that
-// holds.
+// An element can have a stateful expression of its own, a limit or "ct" "count" [ "over" ] number: it matches while
+// that holds.
 //
 // Everything else is refused with an error that names the word.
 package lang

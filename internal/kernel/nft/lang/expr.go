@@ -12,21 +12,22 @@ type Expr struct {
 	Name             string
 	Dreg, Sreg       Register
 	AddrReg, PortReg Register // nat
-	Key              uint32   // meta, ct: what; payload: base; cmp, range, dynset: operator; nat, reject: type; fib: result
-	Offset, Size     uint32   // payload; size also of bitwise
-	Data, More       []byte   // cmp: value; bitwise: mask and xor; range: from and to; immediate: value
-	Set              string   // lookup, dynset
-	Flags            uint32
-	Family           uint32  // nat
-	Code             []byte  // reject
-	Group            *uint16 // log
-	Rate, Per        uint64  // limit: so many in so many seconds
-	Burst            uint32
-	Timeout          uint64 // dynset, in milliseconds
-	Csum             uint32 // payload that is written: the kind of its checksum, and where that is
-	CsumOffset       uint32
-	Prefix           string // log
-	Verdict          *Verdict
+	// meta, ct: what; payload: base; cmp, range, dynset: operator; nat, reject: type; fib: result
+	Key          uint32
+	Offset, Size uint32 // payload; size also of bitwise
+	Data, More   []byte // cmp: value; bitwise: mask and xor; range: from and to; immediate: value
+	Set          string // lookup, dynset
+	Flags        uint32
+	Family       uint32  // nat
+	Code         []byte  // reject
+	Group        *uint16 // log
+	Rate, Per    uint64  // limit: so many in so many seconds
+	Burst        uint32
+	Timeout      uint64 // dynset, in milliseconds
+	Csum         uint32 // payload that is written: the kind of its checksum, and where that is
+	CsumOffset   uint32
+	Prefix       string // log
+	Verdict      *Verdict
 	// Unknown is set when the kernel said more than weft ever writes.
 	Unknown bool
 }

@@ -16,7 +16,8 @@ const (
 	protoICMP, protoICMPv6         = 1, 58
 )
 
-// metaOifkind is the kernel's NFT_META_OIFKIND, which the library does not name: the kind of the link that a packet leaves by.
+// metaOifkind is the kernel's NFT_META_OIFKIND, which the library does not name: the kind of the link that a packet
+// leaves by.
 const metaOifkind = 27
 
 // field is something of a packet that a rule can load: its words, its type, and the load that fetches it.
@@ -33,17 +34,22 @@ func fields(yield func(field) bool) { _ = namedFields(yield) && rawFields(yield)
 
 // namedFields are the parts of packets that nft has words for.
 func namedFields(yield func(field) bool) bool {
-	return yield(network("ip saddr", "ipv4_addr", protoIPv4, 12)) && yield(network("ip daddr", "ipv4_addr", protoIPv4, 16)) &&
+	return yield(network("ip saddr", "ipv4_addr", protoIPv4, 12)) &&
+		yield(network("ip daddr", "ipv4_addr", protoIPv4, 16)) &&
 		yield(network("ip protocol", "inet_proto", protoIPv4, 9)) &&
 		yield(network("ip6 saddr", "ipv6_addr", protoIPv6, 8)) && yield(network("ip6 daddr", "ipv6_addr", protoIPv6, 24)) &&
-		yield(network("ip6 nexthdr", "inet_proto", protoIPv6, 6)) && yield(network("ip6 hoplimit", "integer", protoIPv6, 7)) &&
+		yield(network("ip6 nexthdr", "inet_proto", protoIPv6, 6)) &&
+		yield(network("ip6 hoplimit", "integer", protoIPv6, 7)) &&
 		yield(meta("iifname", "ifname", unix.NFT_META_IIFNAME)) && yield(meta("oifname", "ifname", unix.NFT_META_OIFNAME)) &&
 		yield(meta("meta oifkind", "ifname", metaOifkind)) &&
-		yield(meta("meta mark", "mark", unix.NFT_META_MARK)) && yield(meta("meta l4proto", "inet_proto", unix.NFT_META_L4PROTO)) &&
+		yield(meta("meta mark", "mark", unix.NFT_META_MARK)) &&
+		yield(meta("meta l4proto", "inet_proto", unix.NFT_META_L4PROTO)) &&
 		yield(meta("meta nfproto", "nf_proto", unix.NFT_META_NFPROTO)) &&
 		yield(meta("meta protocol", "ether_type", unix.NFT_META_PROTOCOL)) &&
-		yield(conntrack("ct state", "ct_state", unix.NFT_CT_STATE)) && yield(conntrack("ct status", "ct_status", unix.NFT_CT_STATUS)) &&
-		yield(conntrack("ct mark", "mark", unix.NFT_CT_MARK)) && yield(conntrack("ct direction", "ct_dir", unix.NFT_CT_DIRECTION)) &&
+		yield(conntrack("ct state", "ct_state", unix.NFT_CT_STATE)) &&
+		yield(conntrack("ct status", "ct_status", unix.NFT_CT_STATUS)) &&
+		yield(conntrack("ct mark", "mark", unix.NFT_CT_MARK)) &&
+		yield(conntrack("ct direction", "ct_dir", unix.NFT_CT_DIRECTION)) &&
 		yield(fib("fib daddr type", unix.NFTA_FIB_F_DADDR)) && yield(fib("fib saddr type", unix.NFTA_FIB_F_SADDR)) &&
 		yield(payload("ether daddr", "ether_addr", unix.NFT_PAYLOAD_LL_HEADER, 0)) &&
 		yield(payload("ether saddr", "ether_addr", unix.NFT_PAYLOAD_LL_HEADER, 6)) &&
@@ -53,10 +59,12 @@ func namedFields(yield func(field) bool) bool {
 		yield(port("tcp sport", protoTCP, 0)) && yield(port("tcp dport", protoTCP, 2)) &&
 		yield(port("udp sport", protoUDP, 0)) && yield(port("udp dport", protoUDP, 2)) &&
 		yield(port("sctp sport", protoSCTP, 0)) && yield(port("sctp dport", protoSCTP, 2)) &&
-		yield(icmp("icmp type", "icmp_type", protoIPv4, protoICMP)) && yield(icmp("icmpv6 type", "icmpv6_type", protoIPv6, protoICMPv6)) &&
+		yield(icmp("icmp type", "icmp_type", protoIPv4, protoICMP)) &&
+		yield(icmp("icmpv6 type", "icmpv6_type", protoIPv6, protoICMPv6)) &&
 		yield(ndTarget("icmpv6 taddr")) && yield(port("th sport", 0, 0)) && yield(port("th dport", 0, 2)) &&
 		yield(payload("tcp flags", "tcp_flag", unix.NFT_PAYLOAD_TRANSPORT_HEADER, 13).requires(0, protoTCP)) &&
-		yield(network("ip id", "inet_service", protoIPv4, 4)) && yield(network("ip frag-off", "inet_service", protoIPv4, 6)) &&
+		yield(network("ip id", "inet_service", protoIPv4, 4)) &&
+		yield(network("ip frag-off", "inet_service", protoIPv4, 6)) &&
 		yield(payload("icmp id", "inet_service", unix.NFT_PAYLOAD_TRANSPORT_HEADER, 4).requires(protoIPv4, protoICMP)) &&
 		yield(payload("icmpv6 id", "inet_service", unix.NFT_PAYLOAD_TRANSPORT_HEADER, 4).requires(protoIPv6, protoICMPv6))
 }
@@ -144,7 +152,8 @@ func start(family byte) protocols {
 	return protocols{}
 }
 
-// protocolGuard gives the field and the value to compare it with that make sure of a network protocol in a table of the family.
+// protocolGuard gives the field and the value to compare it with that make sure of a network protocol in a table of the
+// family.
 func protocolGuard(family, l3 byte) (field, []byte) {
 	if family == unix.NFPROTO_INET {
 		f, _ := fieldNamed("meta nfproto")

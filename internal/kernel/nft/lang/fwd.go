@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fwd compiles "fwd to N": the packet leaves over the link with that index. A link's name would be another link's when a rule is
-// read back after the first one has gone.
+// fwd compiles "fwd to N": the packet leaves over the link with that index. A link's name would be another link's when
+// a rule is read back after the first one has gone.
 func (c *compiler) fwd() error {
 	c.pos++
 	if c.family != unix.NFPROTO_NETDEV {
@@ -25,7 +25,9 @@ func (c *compiler) fwd() error {
 		return fmt.Errorf("want the index of a link at %s", c.position())
 	}
 	c.pos++
-	c.emit(Expr{Name: "immediate", Dreg: word(0), Data: binary.NativeEndian.AppendUint32(nil, uint32(n))}, Expr{Name: "fwd", Sreg: word(0)})
+	c.emit(Expr{Name: "immediate", Dreg: word(0), Data: binary.NativeEndian.AppendUint32(nil, uint32(n))}, Expr{
+		Name: "fwd", Sreg: word(0),
+	})
 	return nil
 }
 

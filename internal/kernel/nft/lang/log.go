@@ -50,7 +50,8 @@ func (c *compiler) quoted() (string, error) {
 	word, begun := strings.CutPrefix(c.peek(), `"`)
 	word, ended := strings.CutSuffix(word, `"`)
 	if !begun || !ended || word == "" || len(word) > maxLogPrefix || strings.ContainsAny(word, `"\,`) {
-		return "", fmt.Errorf("want one word in quotes, of at most %d bytes and without commas, at %s", maxLogPrefix, c.position())
+		return "", fmt.Errorf("want one word in quotes, of at most %d bytes and without commas, at %s", maxLogPrefix,
+			c.position())
 	}
 	c.pos++
 	return word, nil

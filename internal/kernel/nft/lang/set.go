@@ -68,12 +68,15 @@ func CompileSet(in state.Set) (Set, error) {
 
 // SameHead reports whether two sets differ in nothing but elements.
 func (s Set) SameHead(o Set) bool {
-	return s.Name == o.Name && !s.Opaque && !o.Opaque && s.Interval == o.Interval && s.Learns == o.Learns && s.IsMap == o.IsMap &&
+	return s.Name == o.Name && !s.Opaque && !o.Opaque && s.Interval == o.Interval && s.Learns == o.Learns &&
+		s.IsMap == o.IsMap &&
 		s.Verdicts == o.Verdicts && slices.Equal(s.Key, o.Key) && slices.Equal(s.Data, o.Data)
 }
 
 func (s Set) head() state.Set {
-	out := state.Set{Name: s.Name, Key: typesString(s.Key), Data: typesString(s.Data), Interval: s.Interval, Learns: s.Learns}
+	out := state.Set{
+		Name: s.Name, Key: typesString(s.Key), Data: typesString(s.Data), Interval: s.Interval, Learns: s.Learns,
+	}
 	if s.Verdicts {
 		out.Data = "verdict"
 	}

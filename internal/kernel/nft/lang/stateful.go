@@ -7,7 +7,8 @@ import (
 	"fmt"
 )
 
-// limitOver turns a limit round: it matches what is over the rate (NFT_LIMIT_F_INV); so does the flag of a count of connections.
+// limitOver turns a limit round: it matches what is over the rate (NFT_LIMIT_F_INV); so does the flag of a count of
+// connections.
 const limitOver, countOver = 1, 1
 
 // compileStateful compiles the statement that an element keeps for itself.

@@ -191,7 +191,10 @@ func (t *Table) checkVerdicts() error {
 }
 
 func compileChain(family byte, in state.Chain) (Chain, error) {
-	c := Chain{Name: in.Name, Type: in.Type, Hook: in.Hook, Priority: int32(in.Priority), Policy: in.Policy, Device: in.Device, Source: in}
+	c := Chain{
+		Name: in.Name, Type: in.Type, Hook: in.Hook, Priority: int32(in.Priority), Policy: in.Policy,
+		Device: in.Device, Source: in,
+	}
 	if err := checkName(in.Name); err != nil {
 		return c, err
 	}

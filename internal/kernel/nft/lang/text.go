@@ -69,8 +69,8 @@ func (s Set) print(b *strings.Builder) {
 	b.WriteString("\t}\n")
 }
 
-// printOrder gives the elements in nft's order: it compares numbers of the machine's byte order, and concatenations, from
-// their last byte on, and leaves concatenations of ranges as they were made.
+// printOrder gives the elements in nft's order: it compares numbers of the machine's byte order, and concatenations,
+// from their last byte on, and leaves concatenations of ranges as they were made.
 func (s Set) printOrder() []Element {
 	if len(s.Key) == 1 && !s.Key[0].HostOrder || s.ConcatRanges() {
 		return s.Elements
@@ -141,7 +141,9 @@ func (t *Table) State() state.Table {
 		out.Sets = append(out.Sets, h)
 	}
 	for _, c := range t.Chains {
-		h := state.Chain{Name: c.Name, Type: c.Type, Hook: c.Hook, Priority: int(c.Priority), Policy: c.Policy, Device: c.Device}
+		h := state.Chain{
+			Name: c.Name, Type: c.Type, Hook: c.Hook, Priority: int(c.Priority), Policy: c.Policy, Device: c.Device,
+		}
 		for _, r := range c.Rules {
 			h.Rules = append(h.Rules, state.NftRule{Text: r.Text, Comment: r.Comment})
 		}

@@ -63,15 +63,18 @@ stdout when it answers.`,
 	f.StringVar(&c.StateDir, "state-dir", c.StateDir, "`DIR` of the ledger of attachments")
 	f.StringVar(&c.StoreDir, "store-dir", "", "`DIR` of the cluster's manifests (default: no mesh)")
 	f.StringVar(&c.AddressDir, "address-dir", c.AddressDir, "`DIR` of host-local's addresses where a network names none")
-	f.StringVar(&c.Network.Encapsulation, "encapsulation", c.Network.Encapsulation, "how packets get from node to node: host-gw, vxlan, udp, ipip or wireguard, or a back end of your own")
+	f.StringVar(&c.Network.Encapsulation, "encapsulation", c.Network.Encapsulation,
+		"how packets get from node to node: host-gw, vxlan, udp, ipip or wireguard, or a back end of your own")
 	f.StringVar((*string)(&c.Network.Addresses), "addresses", "", "what pods are numbered from: podCIDRs or pools")
-	f.StringVar(&c.Network.WireguardKeyFile, "wireguard-key-file", c.Network.WireguardKeyFile, "`FILE` of the node's private key for wireguard, made when it is missing")
+	f.StringVar(&c.Network.WireguardKeyFile, "wireguard-key-file", c.Network.WireguardKeyFile,
+		"`FILE` of the node's private key for wireguard, made when it is missing")
 	f.BoolVar(&c.Kubernetes.InCluster, "in-cluster", false, "reach the API server as a pod does")
 	f.StringVar(&c.Kubernetes.Kubeconfig, "kubeconfig", "", "reach the API server by this `FILE`")
 	f.TextVar(&c.LogLevel, "log-level", slog.LevelInfo, "least `LEVEL` that is logged: debug, info, warn, error")
 	f.StringVar(&c.ReadyFile, "ready-file", "", "write the process id to `FILE` once calls are answered")
 	f.StringVar(&c.Metrics.Address, "metrics-address", "", "serve /metrics, /readyz and /loglevel at `ADDRESS`")
-	f.StringVar(&c.Runtime.Endpoint, "runtime-endpoint", "", "the runtime's CRI `SOCKET`, as unix:///run/containerd/containerd.sock, or auto")
+	f.StringVar(&c.Runtime.Endpoint, "runtime-endpoint", "",
+		"the runtime's CRI `SOCKET`, as unix:///run/containerd/containerd.sock, or auto")
 	return cmd
 }
 
@@ -92,7 +95,8 @@ func runAgent(ctx context.Context, env ui.Env, c config.Config, file string, fur
 	log := slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: level}))
 	return agent.Run(ctx, agent.Config{
 		Node: c.Node, Socket: c.Socket, StateDir: c.StateDir, StoreDir: c.StoreDir, AddressDir: c.AddressDir,
-		Kubernetes: c.Kubernetes, Etcd: c.Etcd, Network: c.Network, Flannel: c.Flannel, Multus: c.Multus, Policy: c.Policy, VirtualMachines: c.VirtualMachines, Runtime: c.Runtime, Install: c.Install, Metrics: c.Metrics,
+		Kubernetes: c.Kubernetes, Etcd: c.Etcd, Network: c.Network, Flannel: c.Flannel, Multus: c.Multus, Policy: c.Policy,
+		VirtualMachines: c.VirtualMachines, Runtime: c.Runtime, Install: c.Install, Metrics: c.Metrics,
 		File: file, Level: level, Log: log, PodUID: env.Getenv("POD_UID"), Getenv: env.Getenv, Version: env.Version,
 		Backends: further, Env: []string{"PATH=" + env.Getenv("PATH")}, Stderr: env.Stderr,
 		Now: time.Now, After: time.After, Sized: sized(c), Step: agentStep(env), PluginTime: pluginTime(env),

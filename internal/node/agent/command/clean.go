@@ -58,8 +58,10 @@ func newCleanCmd(env ui.Env) *cobra.Command {
 	f.StringVar(&c.stateDir, "state-dir", "", "`DIR` of this node's agent (default: what its configuration says)")
 	f.BoolVar(&c.dry, "dry-run", false, "only say what there is")
 	f.BoolVar(&c.keepTunnels, "keep-tunnels", false, "leave the tunnels: other nodes still send through them")
-	f.BoolVar(&c.dropPolicies, "drop-calico-policies", false, "go on though Calico's own policies are not enforced any more")
-	f.BoolVar(&c.force, "force", false, "do not look whether weft serves in its place: pods may lose their ways, or be open")
+	f.BoolVar(&c.dropPolicies, "drop-calico-policies", false,
+		"go on though Calico's own policies are not enforced any more")
+	f.BoolVar(&c.force, "force", false,
+		"do not look whether weft serves in its place: pods may lose their ways, or be open")
 	return cmd
 }
 
@@ -164,7 +166,8 @@ func (c *cleaning) policies(ctx context.Context, objects store.Objects) error {
 		return err
 	}
 	if len(policies) > 0 {
-		return notYet("rewrite them as NetworkPolicy or ClusterNetworkPolicy and delete them, or go on without them by --drop-calico-policies",
+		return notYet(
+			"rewrite them as NetworkPolicy or ClusterNetworkPolicy and delete them, or go on without them by --drop-calico-policies",
 			"weft does not enforce Calico's own policies: %s", calico.Naming(policies))
 	}
 	return nil
@@ -193,7 +196,11 @@ func (c *cleaning) guarded(ctx context.Context, host *kernel.Conn) error {
 	var errs []error
 	for _, l := range seen.Links {
 		if !strings.HasPrefix(l.Alias, "weft") && !slices.Contains(inherited, l.Name) {
-			errs = append(errs, notYet("look at the agent's log, and at `weft ipam import --from calico`", "policies do not hold for the pod behind %s", l.Name))
+			errs = append(
+				errs,
+				notYet("look at the agent's log, and at `weft ipam import --from calico`",
+					"policies do not hold for the pod behind %s", l.Name),
+			)
 		}
 	}
 	return errors.Join(errs...)

@@ -13,8 +13,8 @@ import (
 	vm "github.com/weft-net/weft/internal/vm/command"
 )
 
-// Run runs the command line and returns the exit code. name is the program's, or that of the program that executes this one.
-// further are mesh back ends beside weft's own.
+// Run runs the command line and returns the exit code. name is the program's, or that of the program that executes this
+// one. further are mesh back ends beside weft's own.
 func Run(ctx context.Context, name string, env ui.Env, further ...mesh.Backend) int {
 	return ui.Run(ctx, New(name, env, further...), env)
 }
@@ -23,7 +23,9 @@ func Run(ctx context.Context, name string, env ui.Env, further ...mesh.Backend) 
 func New(name string, env ui.Env, further ...mesh.Backend) *cobra.Command {
 	machines := &cobra.Command{Use: "vm", Short: "The network of virtual machines on this node", Args: cobra.NoArgs}
 	machines.AddCommand(vm.NewPhase1(env), vm.NewPhase2(env), vm.NewMoves(env), vm.NewHere())
-	cmd := &cobra.Command{Use: name, Short: "What runs on a node: the agent, its stand-in for flannel's daemon, and their helpers"}
+	cmd := &cobra.Command{
+		Use: name, Short: "What runs on a node: the agent, its stand-in for flannel's daemon, and their helpers",
+	}
 	cmd.AddCommand(newAgentCmd(env, further), newFlanneldCmd(env), newCleanCmd(env), machines)
 	return cmd
 }

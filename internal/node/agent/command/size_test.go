@@ -18,7 +18,8 @@ func TestSize(t *testing.T) {
 	file := filepath.Join(os.Getenv("WEFT_PROGRAMS"), "weft-agent")
 	if os.Getenv("WEFT_PROGRAMS") == "" {
 		file = filepath.Join(t.TempDir(), "weft-agent")
-		cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", file, "../../../../cmd/weft-agent")
+		cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o",
+			file, "../../../../cmd/weft-agent")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
@@ -30,6 +31,8 @@ func TestSize(t *testing.T) {
 	}
 	t.Logf("weft-agent: %d bytes", st.Size())
 	if st.Size() > most {
-		t.Errorf("weft-agent has %d bytes, at most %d are allowed: see what it links (go list -deps), and what keeps the linker from leaving methods out", st.Size(), most)
+		t.Errorf(
+			"weft-agent has %d bytes, at most %d are allowed: see what it links (go list -deps), and what keeps the linker from leaving methods out", st.Size(), most,
+		)
 	}
 }

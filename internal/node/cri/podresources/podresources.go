@@ -43,9 +43,9 @@ type Kubelet struct {
 	Devices func(ctx context.Context, driver string) ([]model.PublishedDevice, error)
 }
 
-// Of are the devices of a pod by the name of their resource, sorted: those of device plugins, and those of its claims under
-// the name that their driver has published. A claim's devices are there under the claim's own name, too, as Multus to 4.3
-// has them.
+// Of are the devices of a pod by the name of their resource, sorted: those of device plugins, and those of its claims
+// under the name that their driver has published. A claim's devices are there under the claim's own name, too, as
+// Multus to 4.3 has them.
 func (k Kubelet) Of(ctx context.Context, pod model.PodRef) (map[string][]string, error) {
 	if _, err := os.Stat(k.Socket); errors.Is(err, fs.ErrNotExist) {
 		return k.stored(pod)
@@ -91,7 +91,9 @@ func ofAnswer(answer *podresources.ListPodResourcesResponse, pod model.PodRef) m
 }
 
 // claimed adds the devices of the pod's claims by the resources that their drivers have published.
-func (k Kubelet) claimed(ctx context.Context, answer *podresources.ListPodResourcesResponse, pod model.PodRef, devices map[string][]string) error {
+func (k Kubelet) claimed(
+	ctx context.Context, answer *podresources.ListPodResourcesResponse, pod model.PodRef, devices map[string][]string,
+) error {
 	drivers := map[string][]model.PublishedDevice{}
 	for r := range claims(answer, pod) {
 		driver := r.GetDriverName()

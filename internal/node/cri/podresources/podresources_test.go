@@ -23,7 +23,9 @@ type kubelet struct {
 	answer *podresources.ListPodResourcesResponse
 }
 
-func (k *kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+func (k *kubelet) List(
+	context.Context, *podresources.ListPodResourcesRequest,
+) (*podresources.ListPodResourcesResponse, error) {
 	return k.answer, nil
 }
 
@@ -41,21 +43,30 @@ func TestSocket(t *testing.T) {
 	device := func(resource string, ids ...string) *podresources.ContainerDevices {
 		return &podresources.ContainerDevices{ResourceName: resource, DeviceIds: ids}
 	}
-	claim := &podresources.DynamicResource{ClaimName: "nic", ClaimNamespace: "app", ClaimResources: []*podresources.ClaimResource{
-		{CdiDevices: []*podresources.CDIDevice{{Name: "example.com/net=eth7"}, {Name: "nonsense"}}},
-		{DriverName: "sriov.example.com", PoolName: "n1", DeviceName: "vf-3"},
-		{DriverName: "sriov.example.com", PoolName: "n1", DeviceName: "vf-1"},
-		{DriverName: "sriov.example.com", PoolName: "other", DeviceName: "vf-9"},
-		{DriverName: "gpu.example.com", PoolName: "n1", DeviceName: "gpu-0"},
-	}}
+	claim := &podresources.DynamicResource{ClaimName: "nic", ClaimNamespace: "app",
+		ClaimResources: []*podresources.ClaimResource{
+			{CdiDevices: []*podresources.CDIDevice{{Name: "example.com/net=eth7"}, {Name: "nonsense"}}},
+			{DriverName: "sriov.example.com", PoolName: "n1", DeviceName: "vf-3"},
+			{DriverName: "sriov.example.com", PoolName: "n1", DeviceName: "vf-1"},
+			{DriverName: "sriov.example.com", PoolName: "other", DeviceName: "vf-9"},
+			{DriverName: "gpu.example.com", PoolName: "n1", DeviceName: "gpu-0"},
+		}}
 	s := grpc.NewServer()
-	podresources.RegisterPodResourcesListerServer(s, &kubelet{answer: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{
-		{Namespace: "app", Name: "web", Containers: []*podresources.ContainerResources{
-			{Devices: []*podresources.ContainerDevices{device("example.com/vf", "b"), device("example.com/vf", "a", "c")}},
-			{Devices: []*podresources.ContainerDevices{device("other", "x")}, DynamicResources: []*podresources.DynamicResource{claim}},
-		}},
-		{Namespace: "app", Name: "db", Containers: []*podresources.ContainerResources{{Devices: []*podresources.ContainerDevices{device("other", "y")}}}},
-	}}})
+	podresources.RegisterPodResourcesListerServer(
+		s, &kubelet{answer: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{
+			{Namespace: "app", Name: "web", Containers: []*podresources.ContainerResources{
+				{Devices: []*podresources.ContainerDevices{device("example.com/vf", "b"), device("example.com/vf", "a", "c")}},
+				{
+					Devices:          []*podresources.ContainerDevices{device("other", "x")},
+					DynamicResources: []*podresources.DynamicResource{claim},
+				},
+			}},
+			{
+				Namespace: "app", Name: "db", Containers: []*podresources.ContainerResources{
+					{Devices: []*podresources.ContainerDevices{device("other", "y")}},
+				},
+			},
+		}}})
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(l) }()
 	t.Cleanup(func() { s.Stop(); <-done })
@@ -87,7 +98,8 @@ func TestSocket(t *testing.T) {
 	if got, err := publishing.Of(t.Context(), web); err == nil || got != nil {
 		t.Errorf("%v %v", got, err)
 	}
-	if _, err := publishing.Of(t.Context(), model.PodRef{Namespace: "app", Name: "db"}); err != nil { // it has claimed nothing
+	if _, err := publishing.Of(t.Context(), model.PodRef{Namespace: "app", Name: "db"}); err != nil {
+		// it has claimed nothing
 		t.Error(err)
 	}
 }

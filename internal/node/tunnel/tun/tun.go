@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tun attaches to TUN devices that somebody else has made: the reconciler does, so that addresses and routes stay
-// while no program carries packets, and nothing leaks to where it does not belong.
+// Package tun attaches to TUN devices that somebody else has made: the reconciler does, so that addresses and routes
+// stay while no program carries packets, and nothing leaks to where it does not belong.
 package tun
 
 import (

@@ -26,12 +26,16 @@ const child = "WEFT_UDP_BENCH_NODE"
 
 // node carries packets until it is killed.
 func node(words []string) error {
-	p, err := udp.Open(udp.Config{Link: words[0], Listen: netip.MustParseAddrPort(words[1]), Own: netip.MustParseAddr(words[2]), Now: time.Now})
+	p, err := udp.Open(udp.Config{
+		Link: words[0], Listen: netip.MustParseAddrPort(words[1]), Own: netip.MustParseAddr(words[2]), Now: time.Now,
+	})
 	if err != nil {
 		return err
 	}
 	prefix, to := netip.MustParsePrefix(words[3]), netip.MustParseAddrPort(words[4])
-	p.SetPeers([]udp.Peer{{Prefix: prefix, To: to}}, udp.Accept{Senders: []udp.Sender{{Addrs: []netip.Addr{to.Addr()}, Prefixes: []netip.Prefix{prefix}}}})
+	p.SetPeers([]udp.Peer{{Prefix: prefix, To: to}}, udp.Accept{
+		Senders: []udp.Sender{{Addrs: []netip.Addr{to.Addr()}, Prefixes: []netip.Prefix{prefix}}},
+	})
 	fmt.Println("ready")
 	return p.Run(context.Background())
 }
@@ -43,7 +47,8 @@ func proxies(t testing.TB, a, b *end) (stop func()) {
 	for _, n := range [][2]*end{{a, b}, {b, a}} {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), child+"="+strings.Join([]string{
-			link(4), netip.AddrPortFrom(n[0].underlay(4), port).String(), n[0].prefix(4).Addr().String(), n[1].prefix(4).String(),
+			link(4), netip.AddrPortFrom(n[0].underlay(4), port).String(), n[0].prefix(4).Addr().String(),
+			n[1].prefix(4).String(),
 			netip.AddrPortFrom(n[1].underlay(4), port).String(),
 		}, " "))
 		all = append(all, begin(t, n[0].ns, cmd))

@@ -7,8 +7,8 @@ import (
 	"math/bits"
 )
 
-// sum adds the 16-bit words of b, as this machine stores them, to a sum of the kind (RFC 1071: the order of bytes does not
-// matter as long as it is one). Only the last of several runs may have an odd length.
+// sum adds the 16-bit words of b, as this machine stores them, to a sum of the kind (RFC 1071: the order of bytes does
+// not matter as long as it is one). Only the last of several runs may have an odd length.
 func sum(b []byte, begin uint64) uint64 {
 	s, c := begin, uint64(0)
 	for len(b) >= 64 {

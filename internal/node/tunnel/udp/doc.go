@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package udp carries packets between nodes as flannel's back end of that name does: each IP packet that the kernel gives
-// to a TUN device travels whole in one UDP datagram to the node that has its destination, and is given to that node's TUN
-// device. Nothing is added, so a node that runs flannel's proxy understands it.
+// Package udp carries packets between nodes as flannel's back end of that name does: each IP packet that the kernel
+// gives to a TUN device travels whole in one UDP datagram to the node that has its destination, and is given to that
+// node's TUN device. Nothing is added, so a node that runs flannel's proxy understands it.
 //
 //	pod → kernel → TUN → outward → UDP socket ~~~ wire ~~~ UDP socket → inward → TUN → kernel → pod
 //
@@ -20,9 +20,9 @@
 //
 // # What happens to a packet
 //
-// As in flannel's proxy its TTL goes down by one at each end. One whose TTL ends, and one whose destination is no peer's,
-// is answered by ICMP from the device's own address (flannel answers only the latter, and only in IPv4).
+// As in flannel's proxy its TTL goes down by one at each end. One whose TTL ends, and one whose destination is no
+// peer's, is answered by ICMP from the device's own address (flannel answers only the latter, and only in IPv4).
 //
-// A packet that arrives is refused unless its source belongs to the node that sent it. A rule of the kernel sees that of the first
-// datagram only: those that arrive together pass it as one.
+// A packet that arrives is refused unless its source belongs to the node that sent it. A rule of the kernel sees that
+// of the first datagram only: those that arrive together pass it as one.
 package udp

@@ -31,10 +31,11 @@ type answerer struct {
 	buf    [maxAnswer6]byte
 }
 
-// answer is the ICMP error about p, nil when there must be none: about another error, a later fragment, to or from what is
-// no node's address, and when there were too many.
+// answer is the ICMP error about p, nil when there must be none: about another error, a later fragment, to or from what
+// is no node's address, and when there were too many.
 func (a *answerer) answer(p *packet, c complaint) []byte {
-	if !a.own.IsValid() || a.own.Is4() == p.v6 || p.isError() || !p.v6 && binary.BigEndian.Uint16(p.b[6:])&0x1fff != 0 || !p.single() {
+	if !a.own.IsValid() || a.own.Is4() == p.v6 || p.isError() || !p.v6 && binary.BigEndian.Uint16(p.b[6:])&0x1fff != 0 ||
+		!p.single() {
 		return nil
 	}
 	now := a.now().Unix()

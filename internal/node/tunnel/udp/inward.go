@@ -97,7 +97,8 @@ func (w *inward) slot(i int) {
 	length := int(w.slots[i].n)
 	b := w.bufs[i][:min(length, slotLen)]
 	size := len(b)
-	if w.slots[i].head.Controllen > 0 && w.said[i].head.Level == unix.SOL_UDP && w.said[i].head.Type == unix.UDP_GRO && w.said[i].size > 0 {
+	if w.slots[i].head.Controllen > 0 && w.said[i].head.Level == unix.SOL_UDP && w.said[i].head.Type == unix.UDP_GRO &&
+		w.said[i].size > 0 {
 		size = int(w.said[i].size)
 	}
 	w.sender = w.accept.Load().sender(nodeOf(&w.names[i]))

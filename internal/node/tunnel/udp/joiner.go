@@ -42,8 +42,8 @@ type joiner struct {
 
 func (j *joiner) full() bool { return j.n == maxGroups }
 
-// add adds a packet to the latest group of its connection, if that is possible, or else as a group of its own. There must be
-// room for one, and the packet must stay as it is until it was written.
+// add adds a packet to the latest group of its connection, if that is possible, or else as a group of its own. There
+// must be room for one, and the packet must stay as it is until it was written.
 func (j *joiner) add(p *packet) {
 	head := p.payload()
 	if head == len(p.b) || p.proto == protoUDP && !j.withUDP {
@@ -76,14 +76,16 @@ func (j *joiner) latest(p *packet) *group {
 	for i := j.n - 1; i >= max(0, j.n-lookBack); i-- {
 		g := &j.groups[i]
 		if f := &g.first; f.v6 == p.v6 && f.proto == p.proto && f.whole && len(f.b) >= f.head+4 &&
-			bytes.Equal(f.b[f.head:f.head+4], p.b[p.head:p.head+4]) && bytes.Equal(f.src(), p.src()) && bytes.Equal(f.dst(), p.dst()) {
+			bytes.Equal(f.b[f.head:f.head+4], p.b[p.head:p.head+4]) && bytes.Equal(f.src(), p.src()) &&
+			bytes.Equal(f.dst(), p.dst()) {
 			return g
 		}
 	}
 	return nil
 }
 
-// mayJoin tells whether a packet, which has the header of TCP or UDP and data, is of a kind that can be joined with others.
+// mayJoin tells whether a packet, which has the header of TCP or UDP and data, is of a kind that can be joined with
+// others.
 func (p *packet) mayJoin() bool {
 	if !p.whole {
 		return false
@@ -101,7 +103,8 @@ func (p *packet) mayJoin() bool {
 func (g *group) joins(p *packet, head int) bool {
 	size := len(p.b) - head
 	switch {
-	case g.closed, g.head != head, size > g.size, g.n == maxPieces, g.bytes+size > maxJoined, !p.mayJoin(), !g.sameHeader(p):
+	case g.closed, g.head != head, size > g.size, g.n == maxPieces, g.bytes+size > maxJoined, !p.mayJoin(),
+		!g.sameHeader(p):
 		return false
 	case p.proto == protoTCP && seq(p) != g.next:
 		return false
@@ -141,7 +144,8 @@ func (g *group) sameHeader(p *packet) bool {
 		return true
 	}
 	h := p.head
-	return bytes.Equal(a[h+8:h+13], b[h+8:h+13]) && bytes.Equal(a[h+14:h+16], b[h+14:h+16]) && // acknowledged, length, window
+	// acknowledged, length, window
+	return bytes.Equal(a[h+8:h+13], b[h+8:h+13]) && bytes.Equal(a[h+14:h+16], b[h+14:h+16]) &&
 		bytes.Equal(a[h+tcpLen:g.head], b[h+tcpLen:g.head]) // options
 }
 

@@ -58,7 +58,8 @@ func newMailer(s *socket, stats *Stats) *mailer {
 func (m *mailer) add(to *target, head, body []byte) {
 	size := len(head) + len(body)
 	msg := m.latest(to)
-	if msg == nil || msg.full || !m.sock.cuts || size > msg.size || len(msg.ends) == maxSegments || msg.bytes+size > maxMessage {
+	if msg == nil || msg.full || !m.sock.cuts || size > msg.size || len(msg.ends) == maxSegments ||
+		msg.bytes+size > maxMessage {
 		if m.n == maxMessages {
 			m.flush()
 		}
@@ -82,8 +83,8 @@ func (m *message) piece(b []byte) {
 	m.pieces = append(m.pieces, v)
 }
 
-// latest is the last message to a node among the latest: datagrams of one connection must not overtake each other, so no
-// earlier one can be joined.
+// latest is the last message to a node among the latest: datagrams of one connection must not overtake each other, so
+// no earlier one can be joined.
 func (m *mailer) latest(to *target) *message {
 	for i := m.n - 1; i >= max(0, m.n-lookBack); i-- {
 		if m.messages[i].to == to {
@@ -132,8 +133,8 @@ func (m *message) head(from, to int) unix.Msghdr {
 	return h
 }
 
-// rescue sends the datagrams of a message singly: the way to the node may carry less than it did, or lead over a device that
-// cannot cut.
+// rescue sends the datagrams of a message singly: the way to the node may carry less than it did, or lead over a device
+// that cannot cut.
 func (m *mailer) rescue(msg *message, why unix.Errno) {
 	if len(msg.ends) == 1 {
 		m.stats.unsent(1, why)

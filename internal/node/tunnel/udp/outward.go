@@ -20,7 +20,8 @@ const (
 	// slabLen is how much is read before anything is sent, and maxRead how many packets.
 	slabLen = 4 * frame
 	maxRead = 64
-	// headsLen is room for the headers of packets that are cut, headMax the longest ones: IPv6 or IPv4 and TCP with options.
+	// headsLen is room for the headers of packets that are cut, headMax the longest ones: IPv6 or IPv4 and TCP with
+	// options.
 	headsLen = 64 << 10
 	headMax  = 60 + 60
 )
@@ -125,8 +126,8 @@ func (o *outward) carry(b []byte) {
 	}
 }
 
-// complain tells the sender, who is on this side. In IPv4 the kernel takes nothing from a device that claims to come from
-// the node's own address, so there the answer is sent as the node's own.
+// complain tells the sender, who is on this side. In IPv4 the kernel takes nothing from a device that claims to come
+// from the node's own address, so there the answer is sent as the node's own.
 func (o *outward) complain(p *packet, c complaint) {
 	a := o.answer.answer(p, c)
 	switch {

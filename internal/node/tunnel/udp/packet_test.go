@@ -17,7 +17,10 @@ func TestTable(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		six := rapid.Bool().Draw(r, "six")
 		addr := func() netip.Addr {
-			low := [4]byte{byte(rapid.SampledFrom([]int{0, 10, 255}).Draw(r, "a")), byte(rapid.IntRange(0, 3).Draw(r, "b")), 255, byte(rapid.IntRange(0, 255).Draw(r, "c"))}
+			low := [4]byte{
+				byte(rapid.SampledFrom([]int{0, 10, 255}).Draw(r, "a")), byte(rapid.IntRange(0, 3).Draw(r, "b")), 255,
+				byte(rapid.IntRange(0, 255).Draw(r, "c")),
+			}
 			if !six {
 				return netip.AddrFrom4(low)
 			}
@@ -157,7 +160,8 @@ func FuzzCut(f *testing.F) {
 		}
 		var current atomic.Pointer[table]
 		current.Store(newTable([]Peer{
-			{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddrPort("127.0.0.1:1")}, {netip.MustParsePrefix("fd00::/8"), netip.MustParseAddrPort("127.0.0.1:1")},
+			{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddrPort("127.0.0.1:1")},
+			{netip.MustParsePrefix("fd00::/8"), netip.MustParseAddrPort("127.0.0.1:1")},
 		}))
 		sock := socket{fd: -1, cuts: true}
 		o := &outward{stats: &Stats{}, answer: &answerer{}, heads: make([]byte, headsLen), table: &current}
@@ -211,10 +215,23 @@ func TestJoin(t *testing.T) {
 		{"another TOS", [][]byte{tcp(100, 0), change(tcp(100, 100), func(b []byte) { b[1] = 3; resum(b) })}, 2},
 		{"another connection", [][]byte{tcp(100, 0), change(tcp(100, 100), func(b []byte) { b[21]++; resum(b) })}, 2},
 		{"another acknowledgement", [][]byte{tcp(100, 0), change(tcp(100, 100), func(b []byte) { b[30]++; resum(b) })}, 2},
-		{"pushed", [][]byte{tcp(100, 0), change(tcp(100, 100), func(b []byte) { b[33] |= tcpPSH; resum(b) }), tcp(100, 200)}, 2},
+		{
+			"pushed", [][]byte{tcp(100, 0), change(tcp(100, 100), func(b []byte) { b[33] |= tcpPSH; resum(b) }), tcp(100, 200)},
+			2,
+		},
 		{"with an end", [][]byte{tcp(100, 0), change(tcp(100, 100), func(b []byte) { b[33] |= 1; resum(b) })}, 2},
-		{"fragments", [][]byte{change(tcp(100, 0), func(b []byte) { b[6] = 0x20; seal(b) }), change(tcp(100, 100), func(b []byte) { b[6] = 0x20; seal(b) })}, 2},
-		{"two connections mixed", [][]byte{tcp(10, 0), change(tcp(10, 0), func(b []byte) { b[21]++; resum(b) }), tcp(10, 10), change(tcp(10, 10), func(b []byte) { b[21]++; resum(b) })}, 2},
+		{
+			"fragments", [][]byte{
+				change(tcp(100, 0), func(b []byte) { b[6] = 0x20; seal(b) }),
+				change(tcp(100, 100), func(b []byte) { b[6] = 0x20; seal(b) }),
+			}, 2,
+		},
+		{
+			"two connections mixed", [][]byte{
+				tcp(10, 0), change(tcp(10, 0), func(b []byte) { b[21]++; resum(b) }), tcp(10, 10),
+				change(tcp(10, 10), func(b []byte) { b[21]++; resum(b) }),
+			}, 2,
+		},
 	} {
 		var j joiner
 		for _, b := range c.packets {
@@ -249,7 +266,10 @@ func TestAccept(t *testing.T) {
 	}
 	a := newAcceptor(Accept{
 		Senders: []Sender{
-			{[]netip.Addr{addr("192.168.0.2"), addr("fd00::2"), addr("192.168.1.2")}, prefixes("10.244.2.0/24", "fd00:244:2::/64", "192.168.0.2/32", "10.244.3.7/32")},
+			{
+				[]netip.Addr{addr("192.168.0.2"), addr("fd00::2"), addr("192.168.1.2")},
+				prefixes("10.244.2.0/24", "fd00:244:2::/64", "192.168.0.2/32", "10.244.3.7/32"),
+			},
 			{[]netip.Addr{addr("192.168.0.3")}, prefixes("10.244.3.0/24")},
 		},
 		Outside: prefixes("8.0.0.0/7", "10.0.0.0/8"), Cluster: prefixes("10.244.0.0/16"),
@@ -259,11 +279,16 @@ func TestAccept(t *testing.T) {
 		node, from string
 		want       bool
 	}{
-		{"192.168.0.2", "10.244.2.0", true}, {"192.168.0.2", "10.244.2.255", true}, {"192.168.1.2", "10.244.2.9", true}, {"192.168.0.2", "10.244.3.7", true},
-		{"192.168.0.2", "192.168.0.2", true}, {"192.168.0.2", "192.168.1.2", false}, {"192.168.0.2", "10.244.3.8", false}, {"192.168.0.2", "10.244.1.255", false},
-		{"192.168.0.3", "10.244.2.9", false}, {"192.168.0.3", "10.244.3.9", true}, {"192.168.0.3", "9.9.9.9", true}, {"192.168.0.3", "10.1.0.0", true},
-		{"192.168.0.3", "7.255.255.255", false}, {"192.168.0.3", "127.0.0.1", false}, {"192.168.0.4", "9.9.9.9", false}, {"192.168.0.4", "10.244.2.9", false},
-		{"fd00::2", "fd00:244:2::9", true}, {"fd00::2", "fd00:244:3::9", false}, {"fd00::2", "10.244.2.9", false}, {"192.168.0.2", "fd00:244:2::9", false},
+		{"192.168.0.2", "10.244.2.0", true}, {"192.168.0.2", "10.244.2.255", true}, {"192.168.1.2", "10.244.2.9", true},
+		{"192.168.0.2", "10.244.3.7", true},
+		{"192.168.0.2", "192.168.0.2", true}, {"192.168.0.2", "192.168.1.2", false}, {"192.168.0.2", "10.244.3.8", false},
+		{"192.168.0.2", "10.244.1.255", false},
+		{"192.168.0.3", "10.244.2.9", false}, {"192.168.0.3", "10.244.3.9", true}, {"192.168.0.3", "9.9.9.9", true},
+		{"192.168.0.3", "10.1.0.0", true},
+		{"192.168.0.3", "7.255.255.255", false}, {"192.168.0.3", "127.0.0.1", false}, {"192.168.0.4", "9.9.9.9", false},
+		{"192.168.0.4", "10.244.2.9", false},
+		{"fd00::2", "fd00:244:2::9", true}, {"fd00::2", "fd00:244:3::9", false}, {"fd00::2", "10.244.2.9", false},
+		{"192.168.0.2", "fd00:244:2::9", false},
 		{"fd00::3", "fd00:244:2::9", false},
 	} {
 		b := make([]byte, 40)
@@ -331,7 +356,10 @@ func BenchmarkPeers(b *testing.B) {
 	var peers []Peer
 	for i := range 10_000 {
 		a := [4]byte{10, byte(i >> 8), byte(i), 0}
-		peers = append(peers, Peer{netip.PrefixFrom(netip.AddrFrom4(a), 24), netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, byte(i >> 8), byte(i)}), 8285)})
+		peers = append(peers, Peer{
+			netip.PrefixFrom(netip.AddrFrom4(a), 24),
+			netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, byte(i >> 8), byte(i)}), 8285),
+		})
 	}
 	b.Run("change", func(b *testing.B) {
 		for b.Loop() {

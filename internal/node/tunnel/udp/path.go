@@ -96,17 +96,22 @@ func (p *Path) SetPeers(peers []Peer, accept Accept) {
 // Stats are the path's counts.
 func (p *Path) Stats() *Stats { return &p.stats }
 
-// Run carries packets until ctx ends, or an error stands in the way: then nothing flows any more. The path is closed when it
-// returns.
+// Run carries packets until ctx ends, or an error stands in the way: then nothing flows any more. The path is closed
+// when it returns.
 func (p *Path) Run(ctx context.Context) error {
 	defer p.Close()
 	makeRoom()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	o := &outward{dev: p.dev, stop: p.stop, raw: p.raw, table: &p.table, mail: newMailer(&p.sock, &p.stats), stats: &p.stats}
+	o := &outward{
+		dev: p.dev, stop: p.stop, raw: p.raw, table: &p.table, mail: newMailer(&p.sock, &p.stats), stats: &p.stats,
+	}
 	o.answer = &answerer{own: p.cfg.Own, now: p.cfg.Now}
 	back := p.sock // what one direction learns of the socket is not the other's
-	w := &inward{dev: p.dev, sock: &p.sock, over: &p.over, table: &p.table, accept: &p.accept, mail: newMailer(&back, &p.stats), stats: &p.stats}
+	w := &inward{
+		dev: p.dev, sock: &p.sock, over: &p.over, table: &p.table, accept: &p.accept, mail: newMailer(&back, &p.stats),
+		stats: &p.stats,
+	}
 	w.answer = &answerer{own: p.cfg.Own, now: p.cfg.Now}
 	w.join.withUDP = p.dev.joinsUDP
 	var parts sync.WaitGroup

@@ -72,7 +72,8 @@ func wire(t testing.TB) (a, b *end) {
 	for _, e := range []*end{a, b} {
 		e.ns = nettest.NS(t, fmt.Sprintf("n%d", e.n))
 	}
-	ip(t, a.ns, "link add eth0 address 02:00:00:00:00:01 type veth peer name eth0 address 02:00:00:00:00:02 netns "+b.ns.Path())
+	ip(t, a.ns, "link add eth0 address 02:00:00:00:00:01 type veth peer name eth0 address 02:00:00:00:00:02 netns "+
+		b.ns.Path())
 	for _, e := range []*end{a, b} {
 		o := 3 - e.n
 		ip(t, e.ns, "link set lo up", "link set eth0 up")
@@ -83,7 +84,8 @@ func wire(t testing.TB) (a, b *end) {
 			ip(t, e.ns, fmt.Sprintf("addr add %s/%d dev eth0%s", e.underlay(family), bits, nodad(family)),
 				fmt.Sprintf("neigh add %s lladdr 02:00:00:00:00:0%d dev eth0 nud permanent", peer.underlay(family), o),
 				"tuntap add "+dev+" mode tun", fmt.Sprintf("link set %s mtu %d up", dev, mtu),
-				"addr add "+e.prefix(family).Addr().String()+" dev "+dev+nodad(family), "addr add "+e.pod(family)+" dev lo"+nodad(family),
+				"addr add "+e.prefix(family).Addr().String()+" dev "+dev+nodad(family),
+				"addr add "+e.pod(family)+" dev lo"+nodad(family),
 				fmt.Sprintf("route add %s dev %s src %s", peer.prefix(family), dev, e.pod(family)))
 		}
 	}
@@ -138,7 +140,9 @@ func (e *end) know(peers ...*end) {
 		var accept udp.Accept
 		for _, o := range peers {
 			list = append(list, udp.Peer{Prefix: o.prefix(family), To: netip.AddrPortFrom(o.underlay(family), port)})
-			accept.Senders = append(accept.Senders, udp.Sender{Addrs: []netip.Addr{o.underlay(family)}, Prefixes: []netip.Prefix{o.prefix(family)}})
+			accept.Senders = append(accept.Senders, udp.Sender{
+				Addrs: []netip.Addr{o.underlay(family)}, Prefixes: []netip.Prefix{o.prefix(family)},
+			})
 		}
 		p.SetPeers(list, accept)
 	}
@@ -150,8 +154,8 @@ func ping(t testing.TB, from *end, words ...string) (string, bool) {
 	return out, err == nil
 }
 
-// answered pings until there is an answer: a device whose program has just come drops what is sent before a worker of the
-// kernel has heard of it.
+// answered pings until there is an answer: a device whose program has just come drops what is sent before a worker of
+// the kernel has heard of it.
 func answered(t testing.TB, from *end, words ...string) {
 	t.Helper()
 	out, ok := "", false
@@ -306,7 +310,9 @@ func TestDeviceDeleted(t *testing.T) {
 		t.Fatal("the path does not see that its device is gone")
 	}
 	a.done <- nil
-	_, err := udp.Open(udp.Config{NS: a.ns, Link: "flannel0", Listen: netip.AddrPortFrom(a.underlay(4), port), Now: time.Now})
+	_, err := udp.Open(udp.Config{
+		NS: a.ns, Link: "flannel0", Listen: netip.AddrPortFrom(a.underlay(4), port), Now: time.Now,
+	})
 	if !errors.Is(err, tun.ErrMissing) {
 		t.Errorf("opened a device that is not there: %v", err)
 	}

@@ -48,7 +48,10 @@ func large(v6 bool, proto byte, data []byte, size int) []byte {
 		seal(p.b[:head])
 	}
 	binary.NativeEndian.PutUint16(l4[place:], fold(pseudo(p.b, v6, proto, len(l4))))
-	h := vnet{flags: needsCsum, gso: gsoUDP, gsoSize: uint16(size), headLen: uint16(head + upper), csumStart: uint16(head), csumOffset: uint16(place)}
+	h := vnet{
+		flags: needsCsum, gso: gsoUDP, gsoSize: uint16(size), headLen: uint16(head + upper), csumStart: uint16(head),
+		csumOffset: uint16(place),
+	}
 	if proto == protoTCP {
 		if h.gso = gsoTCP4; v6 {
 			h.gso = gsoTCP6
@@ -85,12 +88,15 @@ func TestCutAndJoin(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		v6, proto := rapid.Bool().Draw(r, "v6"), rapid.SampledFrom([]byte{protoTCP, protoUDP}).Draw(r, "proto")
 		size := rapid.IntRange(1, 1400).Draw(r, "size")
-		data := bytes.Repeat([]byte{1, 2, 3, 5, 7, 11, 13, 255, 0}, 8000)[:rapid.IntRange(1, min(60*size, 60000)).Draw(r, "length")]
+		data := bytes.Repeat([]byte{1, 2, 3, 5, 7, 11, 13, 255, 0},
+			8000)[:rapid.IntRange(1, min(60*size, 60000)).Draw(r, "length")]
 		b := large(v6, proto, data, size)
 		want := large(v6, proto, data, size)
 		var current atomic.Pointer[table]
 		end := netip.MustParseAddrPort("127.0.0.1:1")
-		current.Store(newTable([]Peer{{netip.MustParsePrefix("10.244.2.0/24"), end}, {netip.MustParsePrefix("fd00:244:2::/64"), end}}))
+		current.Store(
+			newTable([]Peer{{netip.MustParsePrefix("10.244.2.0/24"), end}, {netip.MustParsePrefix("fd00:244:2::/64"), end}}),
+		)
 		sock := socket{fd: -1, cuts: true}
 		o := &outward{stats: &Stats{}, answer: &answerer{}, heads: make([]byte, headsLen), table: &current}
 		o.mail = newMailer(&sock, o.stats)

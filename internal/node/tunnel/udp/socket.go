@@ -17,8 +17,8 @@ type mmsghdr struct {
 	n    uint32
 }
 
-// buffer is how much may wait at the socket, in bytes of the kernel's memory: a burst must find room while the reader is
-// about to be woken.
+// buffer is how much may wait at the socket, in bytes of the kernel's memory: a burst must find room while the reader
+// is about to be woken.
 const buffer = 2 << 20
 
 // socket is the node's end of the wire. Its descriptor blocks.
@@ -66,7 +66,8 @@ func (s *socket) receive(m []mmsghdr, wait bool) (int, unix.Errno) {
 	return int(got), errno
 }
 
-// send sends messages, and waits for room only when there is none. It tells how many were sent before the first that was not.
+// send sends messages, and waits for room only when there is none. It tells how many were sent before the first that
+// was not.
 func (s *socket) send(m []mmsghdr) (int, unix.Errno) {
 	p, n := uintptr(unsafe.Pointer(&m[0])), uintptr(len(m))
 	sent, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(s.fd), p, n, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)

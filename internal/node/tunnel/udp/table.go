@@ -79,8 +79,8 @@ type span struct {
 	to          *target
 }
 
-// table says where packets go: spans that do not overlap, in order. It is never changed once it was made, so that it can be
-// exchanged while packets flow.
+// table says where packets go: spans that do not overlap, in order. It is never changed once it was made, so that it
+// can be exchanged while packets flow.
 type table struct{ spans []span }
 
 // newTable makes the table of the peers; of several prefixes that contain an address the longest counts.

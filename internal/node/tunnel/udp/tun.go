@@ -93,7 +93,8 @@ func (d *device) read(b []byte) (int, unix.Errno) {
 
 // write writes one packet that lies in pieces. It never waits.
 func (d *device) write(pieces []unix.Iovec) unix.Errno {
-	_, _, errno := unix.RawSyscall(unix.SYS_WRITEV, uintptr(d.fd), uintptr(unsafe.Pointer(&pieces[0])), uintptr(len(pieces)))
+	_, _, errno := unix.RawSyscall(unix.SYS_WRITEV, uintptr(d.fd), uintptr(unsafe.Pointer(&pieces[0])),
+		uintptr(len(pieces)))
 	return errno
 }
 

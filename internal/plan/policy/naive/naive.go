@@ -50,8 +50,10 @@ func (w World) may(way string, subject, peer party, p Packet) bool {
 }
 
 func (np NetworkPolicy) isolates(way string, s party) bool {
-	typed := slices.Contains(np.Spec.PolicyTypes, way) || len(np.Spec.PolicyTypes) == 0 && (way == "Ingress" || len(np.Spec.Egress) > 0)
-	return typed && np.Metadata.Namespace == s.pod.Namespace && np.Spec.PodSelector.selects(s.pod.Labels) && np.speaksOf(s.network)
+	typed := slices.Contains(np.Spec.PolicyTypes, way) ||
+		len(np.Spec.PolicyTypes) == 0 && (way == "Ingress" || len(np.Spec.Egress) > 0)
+	return typed && np.Metadata.Namespace == s.pod.Namespace && np.Spec.PodSelector.selects(s.pod.Labels) &&
+		np.speaksOf(s.network)
 }
 
 func (np NetworkPolicy) speaksOf(n string) bool {
@@ -62,9 +64,12 @@ func (w World) anyPeer(np NetworkPolicy, r Rule, peer party) bool {
 	all := append(slices.Clone(r.From), r.To...)
 	return len(all) == 0 || slices.ContainsFunc(all, func(x Peer) bool {
 		if x.IPBlock != nil {
-			return in(x.IPBlock.CIDR, peer.addr) && !slices.ContainsFunc(x.IPBlock.Except, func(c string) bool { return in(c, peer.addr) })
+			return in(x.IPBlock.CIDR, peer.addr) && !slices.ContainsFunc(x.IPBlock.Except, func(c string) bool {
+				return in(c, peer.addr)
+			})
 		}
-		if peer.pod == nil || !np.speaksOf(peer.network) || x.NamespaceSelector == nil && peer.pod.Namespace != np.Metadata.Namespace {
+		if peer.pod == nil || !np.speaksOf(peer.network) ||
+			x.NamespaceSelector == nil && peer.pod.Namespace != np.Metadata.Namespace {
 			return false
 		}
 		return x.NamespaceSelector.selects(w.Namespaces[peer.pod.Namespace]) && x.PodSelector.selects(peer.pod.Labels)
@@ -95,7 +100,8 @@ func (w World) tier(name, way string, subject, peer party, p Packet) string {
 		for _, r := range map[string][]ClusterRule{"Ingress": c.Spec.Ingress, "Egress": c.Spec.Egress}[way] {
 			protocol := func(x Protocol) bool { return x.matches(w.owner(p.Dst).pod, p) }
 			who := func(x ClusterPeer) bool { return w.selected(x, peer) }
-			if (len(r.Protocols) == 0 || slices.ContainsFunc(r.Protocols, protocol)) && slices.ContainsFunc(append(slices.Clone(r.From), r.To...), who) {
+			if (len(r.Protocols) == 0 || slices.ContainsFunc(r.Protocols, protocol)) &&
+				slices.ContainsFunc(append(slices.Clone(r.From), r.To...), who) {
 				return strings.TrimPrefix(r.Action, "Pass")
 			}
 		}
@@ -120,7 +126,8 @@ func (w World) selected(x ClusterPeer, who party) bool {
 		if pods == nil {
 			pods = &Both{NamespaceSelector: *x.Namespaces}
 		}
-		return who.pod != nil && who.network == "" && pods.NamespaceSelector.selects(w.Namespaces[who.pod.Namespace]) && pods.PodSelector.selects(who.pod.Labels)
+		return who.pod != nil && who.network == "" && pods.NamespaceSelector.selects(w.Namespaces[who.pod.Namespace]) &&
+			pods.PodSelector.selects(who.pod.Labels)
 	}
 	for _, n := range w.Nodes {
 		if x.Nodes != nil && slices.Contains(n.Addrs, who.addr) && x.Nodes.selects(n.Labels) {

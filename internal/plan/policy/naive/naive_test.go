@@ -27,21 +27,27 @@ func TestNaiveIsShort(t *testing.T) {
 
 // places are what the cases' words stand for.
 func places() map[string]netip.Addr {
-	out := map[string]netip.Addr{"node1": {}, "node2": {}, "out": netip.MustParseAddr("203.0.113.7"), "out6": netip.MustParseAddr("2001:db8::7")}
+	out := map[string]netip.Addr{
+		"node1": {}, "node2": {}, "out": netip.MustParseAddr("203.0.113.7"), "out6": netip.MustParseAddr("2001:db8::7"),
+	}
 	out["node1"], out["node2"] = netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	for i, name := range []string{"x/a", "x/b", "x/c", "z/a", "z/b"} {
-		out[name], out[name+"6"] = netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), netip.MustParseAddr(fmt.Sprintf("fd00::%d", i+1))
+		out[name], out[name+"6"] = netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}),
+			netip.MustParseAddr(fmt.Sprintf("fd00::%d", i+1))
 	}
-	out["x/a@net"], out["x/b@net"], out["z/a@net"] = netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("10.9.0.2"), netip.MustParseAddr("10.9.0.4")
+	out["x/a@net"], out["x/b@net"], out["z/a@net"] = netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("10.9.0.2"),
+		netip.MustParseAddr("10.9.0.4")
 	return out
 }
 
-// world has two namespaces, x with pods a, b, c and z with pods a, b, whose labels are their names; the last of each is on
-// node2, the others on node1. Each a listens on web: 80 in x, 8080 in z.
+// world has two namespaces, x with pods a, b, c and z with pods a, b, whose labels are their names; the last of each is
+// on node2, the others on node1. Each a listens on web: 80 in x, 8080 in z.
 func world() naive.World {
 	w := naive.World{
-		Namespaces: map[string]map[string]string{"x": {"ns": "x", "kubernetes.io/metadata.name": "x"}, "z": {"ns": "z", "kubernetes.io/metadata.name": "z"}},
-		Nodes:      map[string]naive.Node{},
+		Namespaces: map[string]map[string]string{
+			"x": {"ns": "x", "kubernetes.io/metadata.name": "x"}, "z": {"ns": "z", "kubernetes.io/metadata.name": "z"},
+		},
+		Nodes: map[string]naive.Node{},
 	}
 	at := places()
 	for _, n := range []string{"node1", "node2"} {
@@ -49,7 +55,10 @@ func world() naive.World {
 	}
 	for _, name := range []string{"x/a", "x/b", "x/c", "z/a", "z/b"} {
 		ns, pod, _ := strings.Cut(name, "/")
-		p := naive.Pod{Namespace: ns, Name: pod, Node: "node1", Labels: map[string]string{"pod": pod}, Addrs: map[string][]netip.Addr{"": {at[name], at[name+"6"]}}}
+		p := naive.Pod{
+			Namespace: ns, Name: pod, Node: "node1", Labels: map[string]string{"pod": pod},
+			Addrs: map[string][]netip.Addr{"": {at[name], at[name+"6"]}},
+		}
 		if name == "x/c" || name == "z/b" {
 			p.Node = "node2"
 		}
@@ -94,7 +103,8 @@ func add(t *testing.T, w *naive.World, text string) {
 	w.Policies = append(w.Policies, p)
 }
 
-// TestAllowed is the checklist of what policies mean. Each case says which of the packets ("from to PROTO[/port]") pass.
+// TestAllowed is the checklist of what policies mean. Each case says which of the packets ("from to PROTO[/port]")
+// pass.
 func TestAllowed(t *testing.T) {
 	for _, c := range cases() {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package naive says of one packet whether network policies allow it, by reading their specification aloud: slowly, anew
-// for every packet, from the objects as the API server has them. Tests ask it whether the compiler is right; it knows
-// nothing of the compiler.
+// Package naive says of one packet whether network policies allow it, by reading their specification aloud: slowly,
+// anew for every packet, from the objects as the API server has them. Tests ask it whether the compiler is right; it
+// knows nothing of the compiler.
 package naive
 
 import "net/netip"

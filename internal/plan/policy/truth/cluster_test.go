@@ -24,7 +24,9 @@ func nodeAddrs(name string) []netip.Addr {
 
 // outside are addresses that nobody of the cluster has.
 func outside() []netip.Addr {
-	return []netip.Addr{netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("203.0.113.200"), netip.MustParseAddr("2001:db8:ff::7")}
+	return []netip.Addr{
+		netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("203.0.113.200"), netip.MustParseAddr("2001:db8:ff::7"),
+	}
 }
 
 // draw makes random parts of a cluster.
@@ -82,7 +84,9 @@ func (d draw) selector() naive.Selector {
 
 func (d draw) ofNamespaces() naive.Selector {
 	if d.yes("by name") {
-		return naive.Selector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": d.one("namespace", namespaces()...)}}
+		return naive.Selector{
+			MatchLabels: map[string]string{"kubernetes.io/metadata.name": d.one("namespace", namespaces()...)},
+		}
 	}
 	return d.selector()
 }
@@ -98,7 +102,10 @@ func podAddrs(node, number int, both bool) []netip.Addr {
 // pod makes one; its number gives its name and addresses.
 func (d draw) pod(number int) naive.Pod {
 	node := d.number(1, len(nodes()), "node")
-	p := naive.Pod{Namespace: d.one("of namespace", namespaces()...), Name: fmt.Sprintf("p%d", number), Node: nodes()[node-1], Labels: d.labels()}
+	p := naive.Pod{
+		Namespace: d.one("of namespace", namespaces()...), Name: fmt.Sprintf("p%d", number), Node: nodes()[node-1],
+		Labels: d.labels(),
+	}
 	p.Addrs = map[string][]netip.Addr{"": podAddrs(node, number, !d.seldom(4, "IPv4 only"))}
 	if !d.plain && d.seldom(2, "second network") {
 		p.Addrs[second] = []netip.Addr{netip.AddrFrom4([4]byte{172, 16, 0, byte(number)})}
@@ -145,7 +152,9 @@ func (d draw) block() *naive.IPBlock {
 	case "all6":
 		return &naive.IPBlock{CIDR: "::/0", Except: d.except("fd00:1::/64", "2001:db8:ff::7/128")}
 	case "outside":
-		return &naive.IPBlock{CIDR: "203.0.113.0/24", Except: d.except("203.0.113.0/28", "203.0.113.200/32", "203.0.113.128/25")}
+		return &naive.IPBlock{
+			CIDR: "203.0.113.0/24", Except: d.except("203.0.113.0/28", "203.0.113.200/32", "203.0.113.128/25"),
+		}
 	case "pod":
 		return &naive.IPBlock{CIDR: fmt.Sprintf("10.1.0.%d/32", d.number(1, 8, "of"))}
 	case "pod6":
@@ -189,7 +198,9 @@ func (d draw) policy(name string) naive.NetworkPolicy {
 		p.Networks = []string{second}
 	}
 	p.Spec.PodSelector = d.selector()
-	p.Spec.PolicyTypes = rapid.SampledFrom([][]string{nil, {"Ingress"}, {"Egress"}, {"Ingress", "Egress"}}).Draw(d.T, "types")
+	p.Spec.PolicyTypes = rapid.SampledFrom([][]string{
+		nil, {"Ingress"}, {"Egress"}, {"Ingress", "Egress"},
+	}).Draw(d.T, "types")
 	for range d.number(0, 2, "ingress rules") {
 		p.Spec.Ingress = append(p.Spec.Ingress, naive.Rule{From: d.peers(), Ports: d.ports()})
 	}
@@ -246,7 +257,9 @@ func (d draw) clusterPeer() naive.ClusterPeer {
 func (d draw) protocols() []naive.Protocol {
 	var out []naive.Protocol
 	for range d.number(0, 2, "protocols") {
-		port := rapid.SampledFrom([]*naive.Ports{nil, {Number: 80}, {Number: 53}, {Range: &naive.Range{Start: 80, End: 8080}}}).Draw(d.T, "destination port")
+		port := rapid.SampledFrom([]*naive.Ports{
+			nil, {Number: 80}, {Number: 53}, {Range: &naive.Range{Start: 80, End: 8080}},
+		}).Draw(d.T, "destination port")
 		of := &naive.ProtocolPort{DestinationPort: port}
 		switch d.one("protocol", "tcp", "udp", "sctp", "name") {
 		case "tcp":

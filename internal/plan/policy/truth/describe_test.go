@@ -19,7 +19,8 @@ func describe(w naive.World) string {
 		fmt.Fprintf(&b, "namespace %s %v\n", n, w.Namespaces[n])
 	}
 	for _, p := range w.Pods {
-		fmt.Fprintf(&b, "pod %s/%s on %s %v addresses %v host network %t, completed %t, ports %v\n", p.Namespace, p.Name, p.Node, p.Labels, p.Addrs, p.HostNetwork, p.Done, p.Ports)
+		fmt.Fprintf(&b, "pod %s/%s on %s %v addresses %v host network %t, completed %t, ports %v\n", p.Namespace, p.Name,
+			p.Node, p.Labels, p.Addrs, p.HostNetwork, p.Done, p.Ports)
 	}
 	for _, p := range w.Policies {
 		raw, _ := json.Marshal(p)

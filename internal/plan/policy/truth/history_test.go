@@ -20,8 +20,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// history is a compiler that lives through a cluster's days, the facts that it was told, and the tables that come of its
-// changes alone.
+// history is a compiler that lives through a cluster's days, the facts that it was told, and the tables that come of
+// its changes alone.
 type history struct {
 	draw
 	index     *policy.Index
@@ -37,16 +37,19 @@ type history struct {
 
 func newHistory(rt *rapid.T) *history {
 	return &history{
-		draw: draw{T: rt}, index: policy.New(policy.Config{Node: "n1"}), nodes: map[string]model.Node{}, spaces: map[string]model.Namespace{},
-		pods: map[string]model.Pod{}, endpoints: map[model.EndpointKey]model.WorkloadEndpoint{}, policies: map[model.PolicyKey]model.Policy{},
-		kernel: map[model.PodRef]state.Table{},
+		draw: draw{T: rt}, index: policy.New(policy.Config{Node: "n1"}), nodes: map[string]model.Node{},
+		spaces: map[string]model.Namespace{},
+		pods:   map[string]model.Pod{}, endpoints: map[model.EndpointKey]model.WorkloadEndpoint{},
+		policies: map[model.PolicyKey]model.Policy{},
+		kernel:   map[model.PodRef]state.Table{},
 	}
 }
 
 func (h *history) live() {
 	h.Repeat(map[string]func(*rapid.T){
-		"namespace": h.namespaceTurn, "pod": h.podTurn, "pod again": h.podTurn, "endpoint": h.endpointTurn, "endpoint again": h.endpointTurn,
-		"policy": h.policyTurn, "policy again": h.policyTurn, "cluster policy": h.clusterTurn, "node": h.nodeTurn,
+		"namespace": h.namespaceTurn, "pod": h.podTurn, "pod again": h.podTurn, "endpoint": h.endpointTurn,
+		"endpoint again": h.endpointTurn,
+		"policy":         h.policyTurn, "policy again": h.policyTurn, "cluster policy": h.clusterTurn, "node": h.nodeTurn,
 		"": func(rt *rapid.T) {
 			if h.T = rt; h.yes("look") {
 				h.compare()
@@ -56,8 +59,8 @@ func (h *history) live() {
 	h.compare()
 }
 
-// TestHistories: whatever came and went in whatever order, the tables are those of a fresh start with the same facts, and
-// the changes lead there.
+// TestHistories: whatever came and went in whatever order, the tables are those of a fresh start with the same facts,
+// and the changes lead there.
 func TestHistories(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) { newHistory(rt).live() })
 }
@@ -115,7 +118,8 @@ func (h *history) follow(changes []policy.Change, want state.Table) {
 	if err != nil {
 		h.Fatal(err)
 	}
-	if diff := cmp.Diff(sorted(map[model.PodRef]state.Table{{}: want}), sorted(map[model.PodRef]state.Table{{}: have[0]}), cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(sorted(map[model.PodRef]state.Table{{}: want}), sorted(map[model.PodRef]state.Table{{}: have[0]}),
+		cmpopts.EquateEmpty()); diff != "" {
 		h.Fatalf("the kernel does not hold what it should (-want +kernel):\n%s", diff)
 	}
 }
@@ -141,7 +145,10 @@ func (h *history) podTurn(rt *rapid.T) {
 		h.index.DelPod(p.Namespace, p.Name)
 		return
 	}
-	pod := model.Pod{Namespace: p.Namespace, Name: p.Name, UID: h.one("uid", "1", "2"), Node: p.Node, HostNetwork: p.HostNetwork, Labels: p.Labels, Phase: "Running"}
+	pod := model.Pod{
+		Namespace: p.Namespace, Name: p.Name, UID: h.one("uid", "1", "2"), Node: p.Node, HostNetwork: p.HostNetwork,
+		Labels: p.Labels, Phase: "Running",
+	}
 	if h.yes("status") {
 		pod.IPs = p.Addrs[""]
 	}
@@ -149,7 +156,9 @@ func (h *history) podTurn(rt *rapid.T) {
 		pod.Phase = "Failed"
 	}
 	for _, port := range p.Ports {
-		pod.Ports = append(pod.Ports, model.PodPort{Name: port.Name, Protocol: model.Protocol(port.Proto), Number: uint16(port.Port)})
+		pod.Ports = append(pod.Ports, model.PodPort{
+			Name: port.Name, Protocol: model.Protocol(port.Proto), Number: uint16(port.Port),
+		})
 	}
 	h.pods[key] = pod
 	h.index.SetPod(pod)
@@ -198,7 +207,9 @@ func (h *history) nodeTurn(rt *rapid.T) {
 		h.index.DelNode(name)
 		return
 	}
-	h.nodes[name] = model.Node{Name: name, Labels: map[string]string{"node": h.one("label", nodes()...)}, Addrs: nodeAddrs(name)}
+	h.nodes[name] = model.Node{
+		Name: name, Labels: map[string]string{"node": h.one("label", nodes()...)}, Addrs: nodeAddrs(name),
+	}
 	h.index.SetNode(h.nodes[name])
 }
 
@@ -267,7 +278,9 @@ func written(t *rapid.T, in state.Table, c state.TableChange) state.Table {
 		s := set(d.Name)
 		for _, e := range d.Elements {
 			n := len(s.Elements)
-			if s.Elements = slices.DeleteFunc(slices.Clone(s.Elements), func(o state.Element) bool { return slices.Equal(o.Key, e.Key) }); len(s.Elements) != n-1 {
+			if s.Elements = slices.DeleteFunc(slices.Clone(s.Elements), func(o state.Element) bool {
+				return slices.Equal(o.Key, e.Key)
+			}); len(s.Elements) != n-1 {
 				t.Fatalf("a change drops %v of %s, which is not there", e.Key, d.Name)
 			}
 		}
@@ -325,7 +338,9 @@ func sorted(in map[model.PodRef]state.Table) map[model.PodRef]state.Table {
 		slices.SortFunc(table.Chains, func(a, b state.Chain) int { return strings.Compare(a.Name, b.Name) })
 		slices.SortFunc(table.Sets, func(a, b state.Set) int { return strings.Compare(a.Name, b.Name) })
 		for i := range table.Sets {
-			table.Sets[i].Elements = slices.SortedFunc(slices.Values(table.Sets[i].Elements), func(a, b state.Element) int { return slices.Compare(a.Key, b.Key) })
+			table.Sets[i].Elements = slices.SortedFunc(slices.Values(table.Sets[i].Elements), func(a, b state.Element) int {
+				return slices.Compare(a.Key, b.Key)
+			})
 		}
 		out[place] = table
 	}

@@ -56,14 +56,16 @@ func newLab(t testing.TB, bridged bool) *lab {
 		l.settings(ns)
 		l.run(ns, "link set lo up", "link set eth0 address 02:00:00:00:01:0"+fmt.Sprint(i+1), "link set eth0 up")
 		if name == "out" {
-			l.run(ns, "addr add 192.0.2.9/24 dev eth0", "addr add 2001:db8:1::9/64 dev eth0 nodad", "addr add "+at[0].String()+"/32 dev lo", "addr add "+at[1].String()+"/128 dev lo nodad")
+			l.run(ns, "addr add 192.0.2.9/24 dev eth0", "addr add 2001:db8:1::9/64 dev eth0 nodad",
+				"addr add "+at[0].String()+"/32 dev lo", "addr add "+at[1].String()+"/128 dev lo nodad")
 		} else {
 			l.run(ns, "addr add "+at[0].String()+"/24 dev eth0", "addr add "+at[1].String()+"/64 dev eth0 nodad",
 				"route add 203.0.113.0/24 via 192.0.2.9", "route add 2001:db8:ff::/64 via 2001:db8:1::9")
 		}
 		for n := 1; n <= 2; n++ {
 			if name != fmt.Sprintf("n%d", n) {
-				l.run(ns, fmt.Sprintf("route add 10.%d.0.0/24 via 192.0.2.%d src %s", n, n, at[0]), fmt.Sprintf("route add fd00:%d::/64 via 2001:db8:1::%d src %s", n, n, at[1]))
+				l.run(ns, fmt.Sprintf("route add 10.%d.0.0/24 via 192.0.2.%d src %s", n, n, at[0]),
+					fmt.Sprintf("route add fd00:%d::/64 via 2001:db8:1::%d src %s", n, n, at[1]))
 			}
 		}
 		for _, a := range at {
@@ -87,12 +89,17 @@ func newLab(t testing.TB, bridged bool) *lab {
 func (l *lab) pod(number int) {
 	node := podNode(number)
 	ns, host := nettest.NS(l, fmt.Sprintf("p%d", number)), l.places[nodeAddrs(nodes()[node-1])[0]]
-	at, link, mac := podAddrs(node, number, true), fmt.Sprintf("cali-p%d", number), fmt.Sprintf("02:00:00:00:00:%02d", number)
-	l.run(host, "link add "+link+" address ee:ee:ee:ee:ee:ee type veth peer name eth0 address "+mac+" netns "+ns.Path(), "link set "+link+" up",
+	at, link, mac := podAddrs(node, number, true), fmt.Sprintf("cali-p%d", number),
+		fmt.Sprintf("02:00:00:00:00:%02d", number)
+	l.run(host, "link add "+link+" address ee:ee:ee:ee:ee:ee type veth peer name eth0 address "+mac+" netns "+ns.Path(),
+		"link set "+link+" up",
 		fmt.Sprintf("route add %s dev %s", at[0], link), fmt.Sprintf("route add %s dev %s", at[1], link),
-		fmt.Sprintf("neigh add %s lladdr %s dev %s nud permanent", at[0], mac, link), fmt.Sprintf("neigh add %s lladdr %s dev %s nud permanent", at[1], mac, link))
-	l.run(ns, "link set lo up", "link set eth0 up", fmt.Sprintf("addr add %s/32 dev eth0", at[0]), fmt.Sprintf("addr add %s/128 dev eth0 nodad", at[1]),
-		"neigh add 169.254.1.1 lladdr ee:ee:ee:ee:ee:ee dev eth0 nud permanent", "neigh add fe80::1 lladdr ee:ee:ee:ee:ee:ee dev eth0 nud permanent",
+		fmt.Sprintf("neigh add %s lladdr %s dev %s nud permanent", at[0], mac, link),
+		fmt.Sprintf("neigh add %s lladdr %s dev %s nud permanent", at[1], mac, link))
+	l.run(ns, "link set lo up", "link set eth0 up", fmt.Sprintf("addr add %s/32 dev eth0", at[0]),
+		fmt.Sprintf("addr add %s/128 dev eth0 nodad", at[1]),
+		"neigh add 169.254.1.1 lladdr ee:ee:ee:ee:ee:ee dev eth0 nud permanent",
+		"neigh add fe80::1 lladdr ee:ee:ee:ee:ee:ee dev eth0 nud permanent",
 		"route add 169.254.1.1 dev eth0", "route add default via 169.254.1.1", "route add default via fe80::1 dev eth0")
 	l.places[at[0]], l.places[at[1]] = ns, ns
 }
@@ -108,7 +115,10 @@ func (l *lab) run(ns *netns.NS, lines ...string) {
 
 func (l *lab) settings(ns *netns.NS) {
 	err := ns.Do(func() error {
-		for name, v := range map[string]string{"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1", "ipv4/conf/all/rp_filter": "0", "ipv4/conf/default/rp_filter": "0"} {
+		for name, v := range map[string]string{
+			"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1", "ipv4/conf/all/rp_filter": "0",
+			"ipv4/conf/default/rp_filter": "0",
+		} {
 			if err := os.WriteFile("/proc/sys/net/"+name, []byte(v), 0o644); err != nil {
 				return err
 			}

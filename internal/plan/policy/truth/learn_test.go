@@ -32,15 +32,20 @@ func learn(x *policy.Index, w naive.World) {
 	}
 }
 
-// learnPod tells of a pod as the API server has it and of its interfaces as its node has published them. Who has completed
-// has none, but its status keeps the address.
+// learnPod tells of a pod as the API server has it and of its interfaces as its node has published them. Who has
+// completed has none, but its status keeps the address.
 func learnPod(x *policy.Index, p *naive.Pod) {
-	pod := model.Pod{Namespace: p.Namespace, Name: p.Name, UID: refOf(p).UID, Node: p.Node, HostNetwork: p.HostNetwork, Labels: p.Labels, IPs: p.Addrs[""], Phase: "Running"}
+	pod := model.Pod{
+		Namespace: p.Namespace, Name: p.Name, UID: refOf(p).UID, Node: p.Node, HostNetwork: p.HostNetwork, Labels: p.Labels,
+		IPs: p.Addrs[""], Phase: "Running",
+	}
 	if p.Done {
 		pod.Phase = "Succeeded"
 	}
 	for _, port := range p.Ports {
-		pod.Ports = append(pod.Ports, model.PodPort{Name: port.Name, Protocol: model.Protocol(port.Proto), Number: uint16(port.Port)})
+		pod.Ports = append(pod.Ports, model.PodPort{
+			Name: port.Name, Protocol: model.Protocol(port.Proto), Number: uint16(port.Port),
+		})
 	}
 	x.SetPod(pod)
 	for _, e := range endpoints(p) {
@@ -53,7 +58,9 @@ func learnPod(x *policy.Index, p *naive.Pod) {
 }
 
 func endpoints(p *naive.Pod) []model.WorkloadEndpoint {
-	out := []model.WorkloadEndpoint{{Pod: refOf(p), Node: p.Node, IfName: "eth0", HostLink: linkOf(p), Addrs: p.Addrs[""], HostEnd: model.HostEndRouted}}
+	out := []model.WorkloadEndpoint{
+		{Pod: refOf(p), Node: p.Node, IfName: "eth0", HostLink: linkOf(p), Addrs: p.Addrs[""], HostEnd: model.HostEndRouted},
+	}
 	if a := p.Addrs[second]; len(a) > 0 {
 		out = append(out, model.WorkloadEndpoint{Pod: refOf(p), Node: p.Node, Network: second, IfName: "net1", Addrs: a})
 	}

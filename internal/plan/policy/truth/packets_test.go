@@ -53,7 +53,8 @@ func comparePackets(t *testing.T, l *lab) {
 		}
 		for i, packet := range all {
 			if want := w.Allowed(packet); arrived[i] != want {
-				rt.Fatalf("%s: arrived %t, the specification says %t\n%s\n%s\n%s", say(w, packet), arrived[i], want, describe(w), p, l.rules())
+				rt.Fatalf("%s: arrived %t, the specification says %t\n%s\n%s\n%s", say(w, packet), arrived[i], want, describe(w),
+					p, l.rules())
 			}
 		}
 	})
@@ -62,8 +63,8 @@ func comparePackets(t *testing.T, l *lab) {
 // ears are the sockets that hear datagrams, connections and pings at all places.
 type ears struct {
 	datagrams, connections, raw []int
-	// round tells packets of this time from those that were late last time, port is the source of the next connection: none is
-	// taken for an earlier one's by a node that remembers.
+	// round tells packets of this time from those that were late last time, port is the source of the next connection:
+	// none is taken for an earlier one's by a node that remembers.
 	round, port uint32
 }
 
@@ -93,7 +94,10 @@ func (l *lab) listen() *ears {
 					return err
 				}
 			}
-			for _, p := range [][2]int{{unix.AF_INET, unix.IPPROTO_ICMP}, {unix.AF_INET6, unix.IPPROTO_ICMPV6}, {unix.AF_INET, unix.IPPROTO_SCTP}, {unix.AF_INET6, unix.IPPROTO_SCTP}} {
+			for _, p := range [][2]int{
+				{unix.AF_INET, unix.IPPROTO_ICMP}, {unix.AF_INET6, unix.IPPROTO_ICMPV6}, {unix.AF_INET, unix.IPPROTO_SCTP},
+				{unix.AF_INET6, unix.IPPROTO_SCTP},
+			} {
 				fd, err := unix.Socket(p[0], unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, p[1])
 				if err != nil {
 					return err
@@ -129,7 +133,8 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
 
-// patience is how long a packet that should arrive may take, grace how long one that should not is waited for after all others.
+// patience is how long a packet that should arrive may take, grace how long one that should not is waited for after all
+// others.
 const (
 	patience = 10 * time.Second
 	grace    = 20 * time.Millisecond

@@ -39,8 +39,8 @@ func tables(x *policy.Index) map[model.PodRef]state.Table {
 	return out
 }
 
-// TestPlans compares what the compiled tables do with a packet with what the specification says of it, for random clusters
-// and all packets between all who are there.
+// TestPlans compares what the compiled tables do with a packet with what the specification says of it, for random
+// clusters and all packets between all who are there.
 func TestPlans(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		d := draw{T: rt}

@@ -37,11 +37,17 @@ func (l *lab) port(number int) {
 	ns, host := nettest.NS(l, fmt.Sprintf("p%d", number)), l.places[nodeAddrs(nodes()[node-1])[0]]
 	at, mac := podAddrs(node, number, true), func(n int) string { return fmt.Sprintf("02:00:00:00:00:%02d", n) }
 	link := fmt.Sprintf("cali-p%d", number)
-	l.run(host, "link add "+link+" type veth peer name eth0 address "+mac(number)+" netns "+ns.Path(), "link set "+link+" master br0 up",
-		fmt.Sprintf("neigh add %s lladdr %s dev br0 nud permanent", at[0], mac(number)), fmt.Sprintf("neigh add %s lladdr %s dev br0 nud permanent", at[1], mac(number)))
-	lines := []string{"link set lo up", "link set eth0 up", fmt.Sprintf("addr add %s/24 dev eth0", at[0]), fmt.Sprintf("addr add %s/64 dev eth0 nodad", at[1])}
+	l.run(host, "link add "+link+" type veth peer name eth0 address "+mac(number)+" netns "+ns.Path(),
+		"link set "+link+" master br0 up",
+		fmt.Sprintf("neigh add %s lladdr %s dev br0 nud permanent", at[0], mac(number)),
+		fmt.Sprintf("neigh add %s lladdr %s dev br0 nud permanent", at[1], mac(number)))
+	lines := []string{
+		"link set lo up", "link set eth0 up", fmt.Sprintf("addr add %s/24 dev eth0", at[0]),
+		fmt.Sprintf("addr add %s/64 dev eth0 nodad", at[1]),
+	}
 	for _, gateway := range []string{fmt.Sprintf("10.%d.0.254", node), fmt.Sprintf("fd00:%d::fe", node)} {
-		lines = append(lines, fmt.Sprintf("neigh add %s lladdr 02:00:00:00:02:%02d dev eth0 nud permanent", gateway, node), "route add default via "+gateway)
+		lines = append(lines, fmt.Sprintf("neigh add %s lladdr 02:00:00:00:02:%02d dev eth0 nud permanent", gateway, node),
+			"route add default via "+gateway)
 	}
 	for n := 1; n <= labPods; n++ {
 		if n != number && podNode(n) == node {
@@ -72,7 +78,8 @@ func (l *lab) programPorts(w naive.World) error {
 		var err error
 		switch {
 		case len(all) == 0:
-			err = conn.RemoveTables(l.Context(), append(place.Beside(), state.Table{Family: place.Family(), Name: place.Table()}))
+			err = conn.RemoveTables(l.Context(),
+				append(place.Beside(), state.Table{Family: place.Family(), Name: place.Table()}))
 		case len(all) > 1 || all[0].Place != place:
 			return fmt.Errorf("node %s: tables in other places than the ports: %v", name, all)
 		default:

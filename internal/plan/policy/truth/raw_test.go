@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/plan/policy/naive"
 )
 
-// An echo request has the note behind its 8 bytes of header. SCTP's first packet, which many kernels have no sockets for, has
-// it in the fields of its INIT chunk that are the sender's to choose.
+// An echo request has the note behind its 8 bytes of header. SCTP's first packet, which many kernels have no sockets
+// for, has it in the fields of its INIT chunk that are the sender's to choose.
 const (
 	echoLen = 8 + 8
 	initLen = 12 + 20

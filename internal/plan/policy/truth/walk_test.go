@@ -260,7 +260,10 @@ func (w *walker) field(tok []string) (value, int, error) {
 	if len(tok) > 1 {
 		two += " " + tok[1]
 	}
-	ports := map[string]bool{"tcp": f.proto == "tcp", "udp": f.proto == "udp", "sctp": f.proto == "sctp", "th": f.proto == "tcp" || f.proto == "udp" || f.proto == "sctp"}
+	ports := map[string]bool{
+		"tcp": f.proto == "tcp", "udp": f.proto == "udp", "sctp": f.proto == "sctp",
+		"th": f.proto == "tcp" || f.proto == "udp" || f.proto == "sctp",
+	}
 	switch {
 	case tok[0] == "iifname":
 		return value{ok: true, name: cmp.Or(f.in, " ")}, 1, nil

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/plan/policy/naive"
 )
 
-// TestWhy: what `weft policy why` tells of a connection between pods, or with the world outside, is what the specification
-// says, asked on whichever node.
+// TestWhy: what `weft policy why` tells of a connection between pods, or with the world outside, is what the
+// specification says, asked on whichever node.
 func TestWhy(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		d := draw{T: rt}
@@ -26,7 +26,9 @@ func TestWhy(t *testing.T) {
 			if of(w, p.Src) == nil && of(w, p.Dst) == nil || isNode(p.Src) || isNode(p.Dst) {
 				continue
 			}
-			q := policy.Query{From: partyOf(w, p.Src), To: partyOf(w, p.Dst), Protocol: model.Protocol(p.Proto), Port: uint16(p.Port)}
+			q := policy.Query{
+				From: partyOf(w, p.Src), To: partyOf(w, p.Dst), Protocol: model.Protocol(p.Proto), Port: uint16(p.Port),
+			}
 			if p.Proto == "ICMP" {
 				q.Protocol = ""
 			}
