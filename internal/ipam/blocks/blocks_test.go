@@ -249,6 +249,22 @@ func TestCertainAddress(t *testing.T) {
 	checkOnce(t, a, b)
 }
 
+// TestAnswerWithoutNews: who asks for a certain address gets its answer also where no watch tells of it. The refusal of
+// node a puts the block back as it was, so a watch that tells only the last state has nothing to tell; here node b hears
+// nothing at all.
+func TestAnswerWithoutNews(t *testing.T) {
+	_, path := cluster(t, nil)
+	patient := func(c *Config) { c.Patience = time.Minute }
+	a, b := join(t, path, "a", patient), join(t, path, "b", patient)
+	a.run()
+	conf := rangeConf1("10.0.0.0/24")
+	a.mustAdd(conf, "a1") // 10.0.0.1
+	_, err := b.add(conf, "b1", [2]string{"IP", "10.0.0.1"})
+	if err == nil || !strings.HasPrefix(err.Error(), "ipam: address 10.0.0.1 is taken by somebody on node a") {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestExpected: a range with room for all nodes has a block here before the first pod asks, and one without has not.
 func TestExpected(t *testing.T) {
 	s, path := cluster(t, nil)

@@ -14,6 +14,10 @@ import (
 	"github.com/weft-net/weft/internal/notify"
 )
 
+// answerLook is how often the answer of another node is looked for that no watch told of: a refusal puts the block back
+// as it was, and a watch that tells only the last of several changes then tells nothing.
+const answerLook = 500 * time.Millisecond
+
 // obtainer gets an address for an attachment: from memory, else by more blocks, by addresses of other nodes' blocks, or
 // from who has it and is to give it up.
 type obtainer struct {
@@ -109,8 +113,13 @@ func (ob *obtainer) obtain(ctx context.Context, w want, h holder, patience time.
 		}
 		release() // others of this node need not wait for it
 		release = func() {}
+		var look <-chan time.Time
+		if w.addr.IsValid() { // one node has it and was asked; anything else comes with a change of the pool
+			look = ob.cfg.After(answerLook)
+		}
 		select {
 		case <-changed:
+		case <-look:
 		case <-deadline:
 			return ob.atLast(ctx, p, w, h)
 		case <-ctx.Done():
