@@ -149,7 +149,7 @@ func (k *Keeper) answer(ctx context.Context, method string, args rpc.Args) (any,
 			k.cfg.Log.Warn("no lease", "attachment", ask.Key().String(), "err", err)
 			return nil, err
 		}
-		return toReply(result), nil
+		return rpc.NewReply(result), nil
 	case rpc.Release:
 		return nil, k.Del(ctx, ask)
 	case rpc.Inspect:

@@ -16,24 +16,8 @@ import (
 	"github.com/weft-net/weft/internal/ipam/dhcp/rpc"
 )
 
-const (
-	// greetTime is how long a caller may take to say what it wants.
-	greetTime = 10 * time.Second
-	// maxCall bounds what one call may send, in bytes.
-	maxCall = 4 << 20
-)
-
-// request and response go before each body.
-type request struct {
-	ServiceMethod string
-	Seq           uint64
-}
-
-type response struct {
-	ServiceMethod string
-	Seq           uint64
-	Error         string
-}
+// greetTime is how long a caller may take to say what it wants.
+const greetTime = 10 * time.Second
 
 // handler answers one call. What it returns is sent as the reply; nil is the empty one. Its context ends when the
 // caller goes away.
@@ -49,7 +33,7 @@ func converse(ctx context.Context, conn net.Conn, handle handler) {
 	defer stop()
 	var calls sync.WaitGroup
 	defer func() { cancel(); calls.Wait(); _ = conn.Close() }()
-	limit := &io.LimitedReader{R: conn, N: maxCall}
+	limit := &io.LimitedReader{R: conn, N: rpc.MaxMessage}
 	r := bufio.NewReader(limit)
 	late := time.AfterFunc(greetTime, func() { _ = conn.Close() })
 	if err := greet(conn, r); !late.Stop() || err != nil {
@@ -59,8 +43,8 @@ func converse(ctx context.Context, conn net.Conn, handle handler) {
 	a.enc = gob.NewEncoder(a.out)
 	in := gob.NewDecoder(r)
 	for {
-		limit.N = maxCall
-		var q request
+		limit.N = rpc.MaxMessage
+		var q rpc.Request
 		var args rpc.Args
 		if in.Decode(&q) != nil || in.Decode(&args) != nil {
 			return
@@ -103,10 +87,10 @@ type answers struct {
 }
 
 // send writes an answer. A caller that does not take it is found out by the next read.
-func (a *answers) send(q request, reply any, err error) {
+func (a *answers) send(q rpc.Request, reply any, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	head := response{ServiceMethod: q.ServiceMethod, Seq: q.Seq}
+	head := rpc.Response{ServiceMethod: q.ServiceMethod, Seq: q.Seq}
 	if err != nil {
 		head.Error = err.Error()
 	}

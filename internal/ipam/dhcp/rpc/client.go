@@ -6,9 +6,12 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/gob"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -41,7 +44,7 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{conn: os.NewFile(uintptr(fd), socket)}
-	c.r = bufio.NewReader(c.conn)
+	c.r = bufio.NewReader(io.LimitReader(c.conn, MaxMessage))
 	stop := c.until(ctx)
 	defer stop()
 	if err := c.shake(); err != nil {
@@ -87,26 +90,37 @@ func (c *Client) Call(ctx context.Context, method string, args Args) (model.Resu
 
 func (c *Client) call(method string, args Args) (model.Result, error) {
 	var none model.Result
-	if _, err := c.conn.Write(encodeCall(method, 1, args)); err != nil {
-		return none, fmt.Errorf("dhcp daemon: %s: %w", method, err)
+	var message bytes.Buffer
+	enc := gob.NewEncoder(&message)
+	err := errors.Join(enc.Encode(Request{ServiceMethod: method, Seq: 1}), enc.Encode(args))
+	if err == nil {
+		_, err = c.conn.Write(message.Bytes())
 	}
-	in := &decoder{r: c.r, types: map[int64]gobType{}}
-	head, err := in.next()
 	if err != nil {
 		return none, fmt.Errorf("dhcp daemon: %s: %w", method, err)
 	}
-	fields, _ := head.(map[string]any)
-	switch text, _ := fields["Error"].(string); {
-	case bytes.HasPrefix([]byte(text), []byte("rpc: can't find")):
+	return answer(c.r, method)
+}
+
+// answer reads what a daemon answers to a call.
+func answer(r *bufio.Reader, method string) (model.Result, error) {
+	var none model.Result
+	in := gob.NewDecoder(r)
+	var head Response
+	if err := in.Decode(&head); err != nil {
+		return none, fmt.Errorf("dhcp daemon: %s: %w", method, err)
+	}
+	switch {
+	case strings.HasPrefix(head.Error, "rpc: can't find"):
 		return none, fmt.Errorf("%s: %w", method, ErrNoMethod)
-	case text != "":
-		return none, fmt.Errorf("%w: %s", ErrDaemon, text)
+	case head.Error != "":
+		return none, fmt.Errorf("%w: %s", ErrDaemon, head.Error)
 	}
-	reply, err := in.next()
-	if err != nil {
+	var reply Reply
+	if err := in.Decode(&reply); err != nil {
 		return none, fmt.Errorf("dhcp daemon: %s: %w", method, err)
 	}
-	return result(reply)
+	return reply.Result()
 }
 
 // Close ends the connection.
