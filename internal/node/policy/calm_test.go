@@ -27,7 +27,7 @@ func TestCalmly(t *testing.T) {
 	}
 	e := New(Config{Log: slog.New(slog.NewTextHandler(&out, nil)), Now: func() time.Time { return now }, After: after})
 	ctx, cancel := context.WithCancel(t.Context())
-	tell := e.calmly(ctx, policy.Place{Pod: model.PodRef{Namespace: "shop", Name: "web"}})
+	tell := e.denials.calmly(ctx, policy.Place{Pod: model.PodRef{Namespace: "shop", Name: "web"}})
 	for range 2*mostTold + 20 {
 		tell(nflog.Packet{Prefix: "in:unknown"})
 	}

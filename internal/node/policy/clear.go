@@ -34,22 +34,22 @@ func Clear(ctx context.Context, host *kernel.Conn, all ...model.WorkloadEndpoint
 // clearStale takes away what an agent before has written into pods whose interfaces are judged at ports of bridges now,
 // once the rules there stand. A pod whose other interfaces are judged in it keeps its table, which is made right as any
 // other. It is the turn of who writes in pods: nobody writes a table meanwhile that would be taken for an old one.
-func (e *Enforcer) clearStale(ctx context.Context) {
-	for _, g := range e.toClear() {
+func (pt *podTables) clearStale(ctx context.Context) {
+	for _, g := range pt.toClear() {
 		err := inPod(g, func(at *kernel.Conn) error {
 			return at.RemoveTables(ctx, []state.Table{{Family: policy.TableFamily, Name: policy.TableName}})
 		})
-		e.mu.Lock()
-		logged, still := e.stale[g.Attachment]
+		pt.desired.mu.Lock()
+		logged, still := pt.stale[g.Attachment]
 		switch {
 		case err == nil:
-			delete(e.stale, g.Attachment)
+			delete(pt.stale, g.Attachment)
 		case still:
-			e.stale[g.Attachment] = true
+			pt.stale[g.Attachment] = true
 		}
-		e.mu.Unlock()
+		pt.desired.mu.Unlock()
 		if err != nil && !logged {
-			e.log.Error(
+			pt.log.Error(
 				"the table that an earlier agent left in a pod cannot be removed, and denies what it denied; it is tried again",
 				"err", err,
 			)
@@ -58,20 +58,20 @@ func (e *Enforcer) clearStale(ctx context.Context) {
 }
 
 // toClear are the interfaces whose pods may have an old table; there is none while the rules at the ports do not stand.
-func (e *Enforcer) toClear() []model.WorkloadEndpoint {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.right || e.bridges != nil || len(e.stale) == 0 {
+func (pt *podTables) toClear() []model.WorkloadEndpoint {
+	pt.desired.mu.Lock()
+	defer pt.desired.mu.Unlock()
+	if !pt.node.right || pt.node.bridges != nil || len(pt.stale) == 0 {
 		return nil
 	}
 	var out []model.WorkloadEndpoint
-	kept := e.podPlaces()
-	for key := range e.stale {
-		if l := e.local[key]; l != nil && !slices.Contains(kept, policy.Place{Pod: l.Pod}) {
+	kept := pt.desired.podPlaces()
+	for key := range pt.stale {
+		if l := pt.desired.local[key]; l != nil && !slices.Contains(kept, policy.Place{Pod: l.Pod}) {
 			out = append(out, l.WorkloadEndpoint)
 			continue
 		}
-		delete(e.stale, key)
+		delete(pt.stale, key)
 	}
 	return out
 }

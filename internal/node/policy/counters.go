@@ -4,7 +4,6 @@ package policy
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/kernel"
-	"github.com/weft-net/weft/internal/plan/policy"
 )
 
 // counters are the packets that policies denied, added up over tables that come and go. They have a socket of their
@@ -81,7 +79,7 @@ func (c *counters) add(each map[string][]kernel.Count, unread map[string]bool) {
 func (e *Enforcer) Counts(ctx context.Context) ([]kernel.Count, error) {
 	e.counters.mu.Lock()
 	defer e.counters.mu.Unlock()
-	each, _, err := e.countEach(ctx)
+	each, _, err := e.countAll(ctx)
 	var all []kernel.Count
 	for _, where := range slices.Sorted(maps.Keys(each)) {
 		all = append(all, each[where]...)
@@ -95,7 +93,7 @@ func (e *Enforcer) Denied() map[string]float64 {
 	defer cancel()
 	e.counters.mu.Lock()
 	defer e.counters.mu.Unlock()
-	each, unread, err := e.countEach(ctx)
+	each, unread, err := e.countAll(ctx)
 	if err != nil { // what was counted last stays: else all of it would be counted once more
 		e.log.Warn("denied packets cannot be counted", "err", err)
 	} else {
@@ -104,48 +102,11 @@ func (e *Enforcer) Denied() map[string]float64 {
 	return maps.Clone(e.counters.totals)
 }
 
-// countEach are the packets that policies denied, by where they are counted: on the node, at its bridges' ports, in
-// pods. Unread are the places that are being written just now. The counters' lock is held.
-func (e *Enforcer) countEach(ctx context.Context) (each map[string][]kernel.Count, unread map[string]bool, err error) {
+// countAll are what countEach gives, read over the counters' own socket. Their lock is held.
+func (e *Enforcer) countAll(ctx context.Context) (each map[string][]kernel.Count, unread map[string]bool, err error) {
 	conn, err := e.counters.conn()
 	if err != nil {
 		return nil, nil, err
 	}
-	each, unread = map[string][]kernel.Count{}, map[string]bool{}
-	if each[""], err = conn.Counts(ctx, policy.TableFamily, policy.TableName); err != nil {
-		return nil, nil, err
-	}
-	e.mu.Lock()
-	ports := e.hasPorts()
-	pods := map[policy.Place]*kernel.Conn{}
-	for p, at := range e.places {
-		switch {
-		case at.busy:
-			unread[placeName(p)] = true
-		case at.conn != nil && !at.elsewhere:
-			pods[p] = at.conn
-		}
-	}
-	e.mu.Unlock()
-	if ports {
-		if each["ports"], err = conn.Counts(ctx, policy.Place{Ports: true}.Family(), policy.TableName); err != nil {
-			return nil, nil, err
-		}
-	}
-	for p, conn := range pods {
-		all, err := conn.Counts(ctx, p.Family(), p.Table())
-		switch {
-		case err == nil:
-			each[placeName(p)] = all
-		case !errors.Is(err, context.DeadlineExceeded): // the pod has just gone
-		default:
-			unread[placeName(p)] = true
-		}
-	}
-	return each, unread, nil
-}
-
-// placeName names a place in a pod among counters.
-func placeName(p policy.Place) string {
-	return strings.TrimSuffix(p.Pod.String()+"/"+p.Pod.UID+"/"+p.Tap, "/")
+	return e.pods.countEach(ctx, conn)
 }

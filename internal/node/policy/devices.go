@@ -5,11 +5,8 @@ package policy
 import (
 	"cmp"
 	"errors"
-	"slices"
-	"strings"
 
 	"github.com/weft-net/weft/internal/kernel/vf"
-	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/policy"
 )
 
@@ -18,14 +15,14 @@ var errUnseen = errors.New("a machine drives the device by itself")
 
 // cutDevice closes what a machine drives by itself while some policy selects it: its card gives it no link any more.
 // Where there is no such card, nobody can: that is said, and an ADD is refused. It is the turn of who writes in pods.
-func (e *Enforcer) cutDevice(p policy.Place, selected bool) {
-	f, err := vf.Find(cmp.Or(e.cfg.Cards, vf.Devices), p.Device)
+func (pt *podTables) cutDevice(p policy.Place, selected bool) {
+	f, err := vf.Find(cmp.Or(pt.cfg.Cards, vf.Devices), p.Device)
 	changed := false
 	if err == nil {
 		changed, err = f.Cut(selected)
 	}
-	e.mu.Lock()
-	at := e.placeAt(p)
+	pt.desired.mu.Lock()
+	at := pt.placeAt(p)
 	was := at.broken
 	at.broken, at.unseen = err, nil
 	if errors.Is(err, vf.ErrAlone) || !selected {
@@ -36,10 +33,10 @@ func (e *Enforcer) cutDevice(p policy.Place, selected bool) {
 	}
 	again := was != nil && err != nil && was.Error() == err.Error()
 	if err != nil && selected && !again {
-		e.stats.Failures++
+		pt.desired.stats.Failures++
 	}
-	e.mu.Unlock()
-	log := e.log.With("pod", p.Pod.String(), "device", p.Device)
+	pt.desired.mu.Unlock()
+	log := pt.log.With("pod", p.Pod.String(), "device", p.Device)
 	switch {
 	case err != nil && selected && !again:
 		log.Error(
@@ -53,26 +50,6 @@ func (e *Enforcer) cutDevice(p policy.Place, selected bool) {
 		log.Info("a device is open again: no policy selects it", "card", f.Card, "function", f.Number)
 	}
 	if !selected {
-		e.forget(p)
+		pt.forget(p)
 	}
-}
-
-// selecting are the policies that select an interface, for people. The lock is held.
-func (e *Enforcer) selecting(ep model.WorkloadEndpoint) string {
-	v, err := e.index.Show(ep.Pod)
-	if err != nil {
-		return "not known which"
-	}
-	var names []string
-	for _, i := range v.Interfaces {
-		if i.IfName != ep.IfName {
-			continue
-		}
-		for _, k := range slices.Concat(i.Ingress.Selected, i.Egress.Selected) {
-			if !slices.Contains(names, k.String()) {
-				names = append(names, k.String())
-			}
-		}
-	}
-	return cmp.Or(strings.Join(names, ", "), "its pod is not known")
 }

@@ -4,6 +4,7 @@ package policy
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -15,9 +16,24 @@ import (
 // configHash is, on the pod that stands for a static one in the API, the uid by which the kubelet knows it.
 const configHash = "kubernetes.io/config.hash"
 
+// feed takes in what the store tells: policies and namespaces, and once there is a policy everything that it can be
+// about.
+type feed struct {
+	cfg     *Config
+	log     *slog.Logger
+	desired *desired // its lock guards what follows
+
+	// held are policies that came before the peers were known; nil for a deleted one.
+	held map[model.PolicyKey]*model.Policy
+	// published are the interfaces of other nodes, by node.
+	published map[string][]model.EndpointKey
+	// crowd is how many pods there are, sized how many Sized was told of.
+	crowd, sized int
+}
+
 // followPolicies follows policies and namespaces until ctx ends.
-func (e *Enforcer) followPolicies(ctx context.Context) error {
-	return e.follow(ctx, func() { e.told = true },
+func (fe *feed) followPolicies(ctx context.Context) error {
+	return fe.follow(ctx, func() { fe.desired.told = true },
 		store.NetworkPolicies(), store.ClusterNetworkPolicies(), store.MultiNetworkPolicies(), store.Namespaces())
 }
 
@@ -25,224 +41,213 @@ func (e *Enforcer) followPolicies(ctx context.Context) error {
 const watchPause = time.Second
 
 // followPeers follows everything that policies can be about, once there is one.
-func (e *Enforcer) followPeers(ctx context.Context) error {
+func (fe *feed) followPeers(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-e.peers:
+	case <-fe.desired.peers:
 	}
-	return e.follow(ctx, e.meet, store.Pods(), store.Nodes(), store.NodeEndpoints())
+	return fe.follow(ctx, fe.meet, store.Pods(), store.Nodes(), store.NodeEndpoints())
 }
 
 // follow takes in what happens to objects. A store that cannot be read when this begins is asked again: until then no
 // pod is let in that a policy could be about.
-func (e *Enforcer) follow(ctx context.Context, synced func(), kinds ...store.Kind) error {
+func (fe *feed) follow(ctx context.Context, synced func(), kinds ...store.Kind) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	events, err := e.cfg.Source.Watch(ctx, kinds...)
-	for ; err != nil; events, err = e.cfg.Source.Watch(ctx, kinds...) {
+	events, err := fe.cfg.Source.Watch(ctx, kinds...)
+	for ; err != nil; events, err = fe.cfg.Source.Watch(ctx, kinds...) {
 		if ctx.Err() != nil {
 			return nil
 		}
-		e.log.Error("policies cannot be read", "err", err)
+		fe.log.Error("policies cannot be read", "err", err)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-e.cfg.After(watchPause):
+		case <-fe.cfg.After(watchPause):
 		}
 	}
 	for ev := range events {
-		e.mu.Lock()
+		fe.desired.mu.Lock()
 		if ev.Type == store.Synced {
 			synced()
 		} else {
-			e.take(ev)
+			fe.take(ev)
 		}
-		e.changed()
-		e.mu.Unlock()
-		token(e.due)
+		fe.desired.changed()
+		fe.desired.mu.Unlock()
+		fe.desired.due.Notify()
 	}
 	return nil
 }
 
 // meet brings the policies into force that waited for the peers. The lock is held.
-func (e *Enforcer) meet() {
-	e.met = true
-	for key, p := range e.held {
+func (fe *feed) meet() {
+	fe.desired.met = true
+	for key, p := range fe.held {
 		if p == nil {
-			e.index.DelPolicy(key)
+			fe.desired.index.DelPolicy(key)
 		} else {
-			e.index.SetPolicy(*p)
+			fe.desired.index.SetPolicy(*p)
 		}
 	}
-	e.held = nil
-	token(e.news)
-	token(e.judge)
+	fe.held = nil
+	fe.desired.news.Notify()
+	fe.desired.judge.Notify()
 }
 
 // take gives the index an event. The lock is held.
-func (e *Enforcer) take(ev store.Event) {
+func (fe *feed) take(ev store.Event) {
 	key, gone := ev.Object.Key, ev.Type == store.Deleted
 	var err error
 	switch {
 	case ev.Type == store.Faulty:
 		err = ev.Err
 	case key.Of(store.NetworkPolicies()), key.Of(store.ClusterNetworkPolicies()), key.Of(store.MultiNetworkPolicies()):
-		err = e.takePolicy(ev.Object, gone)
+		err = fe.takePolicy(ev.Object, gone)
 	case key.Of(store.Namespaces()):
-		err = e.takeNamespace(ev.Object, gone)
+		err = fe.takeNamespace(ev.Object, gone)
 	case key.Of(store.Pods()):
-		e.crowded(ev.Type)
-		err = e.takePod(ev.Object, gone)
+		fe.crowded(ev.Type)
+		err = fe.takePod(ev.Object, gone)
 	case key.Of(store.Nodes()):
-		err = e.takeNode(ev.Object, gone)
+		err = fe.takeNode(ev.Object, gone)
 	case key.Of(store.NodeEndpoints()):
-		err = e.takeEndpoints(ev.Object, gone)
+		err = fe.takeEndpoints(ev.Object, gone)
 	}
 	if err != nil {
-		e.log.Warn("left out, or kept as it was before", "object", key.String(), "err", err)
+		fe.log.Warn("left out, or kept as it was before", "object", key.String(), "err", err)
 	}
 }
 
 // crowded says how many pods there are, but not for each of them.
-func (e *Enforcer) crowded(what store.EventType) {
+func (fe *feed) crowded(what store.EventType) {
 	switch what {
 	case store.Added:
-		e.crowd++
+		fe.crowd++
 	case store.Deleted:
-		e.crowd--
+		fe.crowd--
 	}
-	if d := e.crowd - e.sized; e.cfg.Sized != nil && (d >= 500 || d <= -500) {
-		e.sized = e.crowd
-		e.cfg.Sized(e.crowd)
+	if d := fe.crowd - fe.sized; fe.cfg.Sized != nil && (d >= 500 || d <= -500) {
+		fe.sized = fe.crowd
+		fe.cfg.Sized(fe.crowd)
 	}
 }
 
-func (e *Enforcer) takePolicy(o store.Object, gone bool) error {
+func (fe *feed) takePolicy(o store.Object, gone bool) error {
 	key := model.PolicyKey{Kind: model.PolicyKind(o.Key.Kind), Namespace: o.Key.Namespace, Name: o.Key.Name}
 	var p *model.Policy
 	if !gone {
 		read, err := o.Policy()
 		if err != nil {
-			if _, had := e.known[key]; !had {
-				e.about[key.Namespace]++
+			if _, had := fe.desired.known[key]; !had {
+				fe.desired.about[key.Namespace]++
 			}
-			e.known[key] = known{faults: err.Error()} // what it was before stays in force
-			e.tell(key, []string{err.Error()})
-			e.ask()
+			fe.desired.known[key] = known{faults: err.Error()} // what it was before stays in force
+			fe.tell(key, []string{err.Error()})
+			fe.desired.ask()
 			return err
 		}
 		p = &read
 	}
-	e.note(key, p)
-	if !e.met {
-		e.held[key] = p
+	fe.note(key, p)
+	if !fe.desired.met {
+		fe.held[key] = p
 		if p != nil {
-			e.ask()
+			fe.desired.ask()
 		}
 		return nil
 	}
 	if p == nil {
-		e.index.DelPolicy(key)
+		fe.desired.index.DelPolicy(key)
 	} else {
-		e.index.SetPolicy(*p)
+		fe.desired.index.SetPolicy(*p)
 	}
-	token(e.judge)
+	fe.desired.judge.Notify()
 	return nil
 }
 
-// ask has the peers be followed: there is a policy, be it one that nobody understands. The lock is held.
-func (e *Enforcer) ask() {
-	if !e.asked {
-		e.asked = true
-		close(e.peers)
-	}
-}
-
 // note remembers which policies there are, what they could be about, and what is wrong with them.
-func (e *Enforcer) note(key model.PolicyKey, p *model.Policy) {
-	was, had := e.known[key]
+func (fe *feed) note(key model.PolicyKey, p *model.Policy) {
+	was, had := fe.desired.known[key]
 	if p == nil {
-		delete(e.known, key)
+		delete(fe.desired.known, key)
 		if had {
-			e.about[key.Namespace]--
+			fe.desired.about[key.Namespace]--
 		}
 		return
 	}
 	if !had {
-		e.about[key.Namespace]++
+		fe.desired.about[key.Namespace]++
 	}
 	is := known{faults: strings.Join(p.Faults, "; ")}
-	e.known[key] = is
+	fe.desired.known[key] = is
 	if is.faults != was.faults || !had && is.faults != "" {
-		e.tell(key, p.Faults)
+		fe.tell(key, p.Faults)
 	}
 }
 
-// concerned tells whether a policy could be about pods of a namespace. The lock is held.
-func (e *Enforcer) concerned(namespace string) bool { return e.about[namespace] > 0 || e.about[""] > 0 }
-
-func (e *Enforcer) takeNamespace(o store.Object, gone bool) error {
+func (fe *feed) takeNamespace(o store.Object, gone bool) error {
 	if gone {
-		e.index.DelNamespace(o.Key.Name)
-		token(e.judge)
+		fe.desired.index.DelNamespace(o.Key.Name)
+		fe.desired.judge.Notify()
 		return nil
 	}
 	n, err := o.Namespace()
 	if err == nil {
-		e.index.SetNamespace(n)
-		token(e.judge)
+		fe.desired.index.SetNamespace(n)
+		fe.desired.judge.Notify()
 	}
 	return err
 }
 
-func (e *Enforcer) takePod(o store.Object, gone bool) error {
+func (fe *feed) takePod(o store.Object, gone bool) error {
 	name := model.PodRef{Namespace: o.Key.Namespace, Name: o.Key.Name}
 	if gone {
-		delete(e.pods, name)
-		e.index.DelPod(name.Namespace, name.Name)
-		token(e.judge)
+		delete(fe.desired.pods, name)
+		fe.desired.index.DelPod(name.Namespace, name.Name)
+		fe.desired.judge.Notify()
 		return nil
 	}
 	p, err := o.Pod()
 	if err != nil {
 		return err
 	}
-	e.index.SetPod(p)
-	token(e.judge)
-	if p.Node != e.cfg.Node {
-		delete(e.pods, name)
+	fe.desired.index.SetPod(p)
+	fe.desired.judge.Notify()
+	if p.Node != fe.cfg.Node {
+		delete(fe.desired.pods, name)
 		return nil
 	}
-	e.pods[name] = identity{uid: p.UID, hash: p.Annotations[configHash]}
-	for _, l := range e.local { // an interface may have been known before the pod
+	fe.desired.pods[name] = identity{uid: p.UID, hash: p.Annotations[configHash]}
+	for _, l := range fe.desired.local { // an interface may have been known before the pod
 		if l.Pod.Namespace == name.Namespace && l.Pod.Name == name.Name {
-			e.refreshEndpoint(l)
+			fe.desired.refreshEndpoint(l)
 		}
 	}
 	return nil
 }
 
-func (e *Enforcer) takeNode(o store.Object, gone bool) error {
-	token(e.judge)
+func (fe *feed) takeNode(o store.Object, gone bool) error {
+	fe.desired.judge.Notify()
 	if gone {
-		e.index.DelNode(o.Key.Name)
+		fe.desired.index.DelNode(o.Key.Name)
 		return nil
 	}
 	n, err := o.Node()
 	if err == nil {
-		e.index.SetNode(n)
+		fe.desired.index.SetNode(n)
 	}
 	return err
 }
 
 // takeEndpoints takes what another node says of its pods.
-func (e *Enforcer) takeEndpoints(o store.Object, gone bool) error {
+func (fe *feed) takeEndpoints(o store.Object, gone bool) error {
 	node := o.Key.Name
-	if node == e.cfg.Node {
+	if node == fe.cfg.Node {
 		return nil
 	}
-	token(e.judge)
+	fe.desired.judge.Notify()
 	var all []model.WorkloadEndpoint
 	if !gone {
 		var err error
@@ -253,17 +258,17 @@ func (e *Enforcer) takeEndpoints(o store.Object, gone bool) error {
 	keys := make([]model.EndpointKey, 0, len(all))
 	for _, one := range all {
 		keys = append(keys, one.Key())
-		e.index.SetEndpoint(one)
+		fe.desired.index.SetEndpoint(one)
 	}
-	for _, was := range e.published[node] {
+	for _, was := range fe.published[node] {
 		if !slices.Contains(keys, was) {
-			e.index.DelEndpoint(was)
+			fe.desired.index.DelEndpoint(was)
 		}
 	}
 	if len(keys) == 0 {
-		delete(e.published, node)
+		delete(fe.published, node)
 		return nil
 	}
-	e.published[node] = keys
+	fe.published[node] = keys
 	return nil
 }

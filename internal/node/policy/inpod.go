@@ -20,37 +20,37 @@ const meddlePause = 250 * time.Millisecond
 
 // look has the table in a pod's namespace be put right as soon as somebody else touches it: who is root in the pod may.
 // It is the turn of who writes in pods.
-func (e *Enforcer) look(p policy.Place, at *place) {
+func (pt *podTables) look(p policy.Place, at *place) {
 	port, err := at.conn.Port()
 	if err != nil {
-		e.log.Warn("the policies of a pod are looked at now and then only", "pod", p.Pod.String(), "err", err)
+		pt.log.Warn("the policies of a pod are looked at now and then only", "pod", p.Pod.String(), "err", err)
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	meddled, err := watch.Meddled(ctx, at.ns, watch.Own{Port: port, Table: p.Table()})
 	if err != nil {
 		cancel()
-		e.log.Warn("the policies of a pod are looked at now and then only", "pod", p.Pod.String(), "err", err)
+		pt.log.Warn("the policies of a pod are looked at now and then only", "pod", p.Pod.String(), "err", err)
 		return
 	}
-	e.mu.Lock()
+	pt.desired.mu.Lock()
 	at.blind = cancel
-	e.mu.Unlock()
+	pt.desired.mu.Unlock()
 	go func() {
 		for range meddled { // until the place is closed
-			e.mu.Lock()
-			if e.places[p] == at && at.conn != nil {
+			pt.desired.mu.Lock()
+			if pt.places[p] == at && at.conn != nil {
 				at.meddled++
 				if at.broken == nil {
 					at.broken = errMeddled
-					e.stats.Meddled++
+					pt.desired.stats.Meddled++
 				}
 			}
-			e.mu.Unlock()
-			token(e.due)
+			pt.desired.mu.Unlock()
+			pt.desired.due.Notify()
 			select {
 			case <-ctx.Done():
-			case <-e.cfg.After(meddlePause):
+			case <-pt.cfg.After(meddlePause):
 			}
 		}
 	}()

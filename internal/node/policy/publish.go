@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -21,27 +22,34 @@ const (
 	publishAgain, publishLongest = 100 * time.Millisecond, 5 * time.Second
 )
 
+// publisher tells the other nodes of this node's interfaces, in one object of the store.
+type publisher struct {
+	cfg     *Config
+	log     *slog.Logger
+	desired *desired
+}
+
 // publish keeps the object that tells the other nodes of this one's interfaces, until ctx ends. Nothing is written
 // while there is no policy.
-func (e *Enforcer) publish(ctx context.Context) error {
+func (pb *publisher) publish(ctx context.Context) error {
 	var have store.Object // as it was last seen
 	pause := publishAgain
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-e.news:
+		case <-pb.desired.news:
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-e.cfg.After(publishPause):
+		case <-pb.cfg.After(publishPause):
 		}
-		all, wanted := e.interfaces()
+		all, wanted := pb.interfaces()
 		if !wanted {
 			continue
 		}
-		next, err := e.publishOnce(ctx, have, all)
+		next, err := pb.publishOnce(ctx, have, all)
 		have = next
 		if err == nil {
 			pause = publishAgain
@@ -51,24 +59,24 @@ func (e *Enforcer) publish(ctx context.Context) error {
 			return nil
 		}
 		if !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrExists) {
-			e.log.Warn("addresses of pods are not published yet", "err", err)
+			pb.log.Warn("addresses of pods are not published yet", "err", err)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-e.cfg.After(pause):
+		case <-pb.cfg.After(pause):
 		}
 		pause = min(2*pause, publishLongest)
-		token(e.news)
+		pb.desired.news.Notify()
 	}
 }
 
 // interfaces are what is to be published; false while nobody wants to know.
-func (e *Enforcer) interfaces() ([]model.WorkloadEndpoint, bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (pb *publisher) interfaces() ([]model.WorkloadEndpoint, bool) {
+	pb.desired.mu.Lock()
+	defer pb.desired.mu.Unlock()
 	var all []model.WorkloadEndpoint
-	for _, l := range e.local {
+	for _, l := range pb.desired.local {
 		if l.done && !l.Standby && len(l.Addrs) > 0 {
 			all = append(all, l.WorkloadEndpoint)
 		}
@@ -76,41 +84,41 @@ func (e *Enforcer) interfaces() ([]model.WorkloadEndpoint, bool) {
 	slices.SortFunc(all, func(a, b model.WorkloadEndpoint) int {
 		return cmp.Or(strings.Compare(a.Key().String(), b.Key().String()), strings.Compare(a.Pod.UID, b.Pod.UID))
 	})
-	return all, e.asked
+	return all, pb.desired.asked
 }
 
 // publishOnce writes the object if it says something else, and gives it as it is known now.
-func (e *Enforcer) publishOnce(
+func (pb *publisher) publishOnce(
 	ctx context.Context, have store.Object, all []model.WorkloadEndpoint,
 ) (store.Object, error) {
 	kind := store.NodeEndpoints()
-	key := kind.Key("", e.cfg.Node)
+	key := kind.Key("", pb.cfg.Node)
 	if have.Version == "" {
-		now, err := e.cfg.Objects.Get(ctx, kind, key)
+		now, err := pb.cfg.Objects.Get(ctx, kind, key)
 		switch {
 		case errors.Is(err, store.ErrNotFound):
-			next, err := store.NodeEndpointsObject(store.Object{}, e.cfg.Node, all)
+			next, err := store.NodeEndpointsObject(store.Object{}, pb.cfg.Node, all)
 			if err != nil {
 				return store.Object{}, err
 			}
-			return e.made(e.cfg.Objects.Create(ctx, kind, e.owned(ctx, next)))
+			return pb.made(pb.cfg.Objects.Create(ctx, kind, pb.owned(ctx, next)))
 		case err != nil:
 			return store.Object{}, err
 		}
 		have = now
 	}
-	next, err := store.NodeEndpointsObject(have, e.cfg.Node, all)
+	next, err := store.NodeEndpointsObject(have, pb.cfg.Node, all)
 	if err != nil {
 		return store.Object{}, err
 	}
 	if string(next.Raw) == string(have.Raw) {
 		return have, nil
 	}
-	return e.made(e.cfg.Objects.CompareAndSwap(ctx, kind, have.Version, next))
+	return pb.made(pb.cfg.Objects.CompareAndSwap(ctx, kind, have.Version, next))
 }
 
 // made is an object as it was written; after an error nobody knows.
-func (e *Enforcer) made(o store.Object, err error) (store.Object, error) {
+func (pb *publisher) made(o store.Object, err error) (store.Object, error) {
 	if err != nil {
 		return store.Object{}, err
 	}
@@ -118,8 +126,8 @@ func (e *Enforcer) made(o store.Object, err error) (store.Object, error) {
 }
 
 // owned has the object go with its node.
-func (e *Enforcer) owned(ctx context.Context, o store.Object) store.Object {
-	node, err := e.cfg.Objects.Get(ctx, store.Nodes(), store.NodeKey(e.cfg.Node))
+func (pb *publisher) owned(ctx context.Context, o store.Object) store.Object {
+	node, err := pb.cfg.Objects.Get(ctx, store.Nodes(), store.NodeKey(pb.cfg.Node))
 	if err != nil {
 		return o
 	}

@@ -114,29 +114,29 @@ func port(s string) (number uint16, name string) {
 
 // Show says what policies say of a pod.
 func (e *Enforcer) Show(ref model.PodRef) (policy.View, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.desired.mu.Lock()
+	defer e.desired.mu.Unlock()
 	if err := e.answerable(); err != nil {
 		return policy.View{}, err
 	}
-	if len(e.known) == 0 {
+	if len(e.desired.known) == 0 {
 		return policy.View{Pod: ref, Interfaces: []policy.Interface{}, Note: noPolicy}, nil
 	}
-	return e.index.Show(ref)
+	return e.desired.index.Show(ref)
 }
 
 // Why says what decides about a connection.
 func (e *Enforcer) Why(q policy.Query) ([]policy.Answer, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.desired.mu.Lock()
+	defer e.desired.mu.Unlock()
 	if err := e.answerable(); err != nil {
 		return nil, err
 	}
-	if len(e.known) == 0 {
+	if len(e.desired.known) == 0 {
 		f := policy.Flow{Src: q.From.Addr, Dst: q.To.Addr, Protocol: q.Protocol, DstPort: q.Port}
 		return []policy.Answer{{Flow: f, Allowed: true, Sides: []policy.Side{}, Note: noPolicy}}, nil
 	}
-	return e.index.Why(q)
+	return e.desired.index.Why(q)
 }
 
 // noPolicy is the note of answers where there is no policy: pods are not followed then, so that nothing is known of
@@ -145,7 +145,7 @@ const noPolicy = "there is no network policy in the cluster"
 
 // answerable tells whether enough is known to answer. The lock is held.
 func (e *Enforcer) answerable() error {
-	if !e.ready() {
+	if !e.desired.ready() {
 		return model.Faultf(model.CodeTryAgain, "ask again in a moment; look at the API server, and at the agent's log",
 			"network policies are not known yet")
 	}
@@ -157,11 +157,11 @@ func (e *Enforcer) summary(ctx context.Context) (Summary, error) {
 	if err != nil {
 		return Summary{}, err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	s := Summary{Node: e.cfg.Node, Known: e.ready(), Interfaces: len(e.local), Policies: []Known{}}
-	for key, k := range e.known {
-		pods, compiled := e.index.SelectedPods(key)
+	e.desired.mu.Lock()
+	defer e.desired.mu.Unlock()
+	s := Summary{Node: e.cfg.Node, Known: e.desired.ready(), Interfaces: len(e.desired.local), Policies: []Known{}}
+	for key, k := range e.desired.known {
+		pods, compiled := e.desired.index.SelectedPods(key)
 		s.Policies = append(s.Policies, Known{key, k.faults, s.Known && compiled && pods == 0})
 	}
 	slices.SortFunc(s.Policies, func(a, b Known) int { return a.Compare(b.PolicyKey) })

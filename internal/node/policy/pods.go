@@ -6,17 +6,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
-	"net"
-	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/plan/policy"
-	"github.com/weft-net/weft/internal/state"
 )
 
 // selfPause is how long what was seen of the node's own addresses counts.
@@ -78,12 +77,28 @@ func (p *place) take() open {
 	return was
 }
 
+// podTables are the tables in pods' namespaces.
+type podTables struct {
+	cfg     *Config
+	log     *slog.Logger
+	desired *desired // its lock guards what follows, but for the turn
+	denials *denialLog
+	node    *nodeTables
+
+	// podWrites is the turn of who writes in pods. Who writes the node's tables, too, has that turn before.
+	podWrites turn
+	places    map[policy.Place]*place
+	// stale are interfaces at ports in whose pods an earlier agent may have left a table; true where that it cannot be
+	// removed was logged.
+	stale map[model.AttachmentKey]bool
+}
+
 // placeAt is the place, made if it is not known yet. The lock is held.
-func (e *Enforcer) placeAt(p policy.Place) *place {
-	at := e.places[p]
+func (pt *podTables) placeAt(p policy.Place) *place {
+	at := pt.places[p]
 	if at == nil {
 		at = &place{}
-		e.places[p] = at
+		pt.places[p] = at
 	}
 	return at
 }
@@ -103,26 +118,26 @@ func placeIn(l *local) (p policy.Place, ok bool) {
 
 // enter opens the pod's namespace. The error wraps netns.ErrGone when there is none any more. It is the turn of who
 // writes in pods.
-func (e *Enforcer) enter(p policy.Place) (*place, error) {
-	e.mu.Lock()
-	at := e.placeAt(p)
+func (pt *podTables) enter(p policy.Place) (*place, error) {
+	pt.desired.mu.Lock()
+	at := pt.placeAt(p)
 	var old open
 	if at.elsewhere {
 		old, at.elsewhere = at.take(), false
 	}
 	if at.conn != nil {
-		e.mu.Unlock()
-		e.hear(p, at)
+		pt.desired.mu.Unlock()
+		pt.hear(p, at)
 		return at, nil
 	}
 	var path string
 	var id uint64
-	for _, one := range e.local {
+	for _, one := range pt.desired.local {
 		if in, ok := placeIn(one); ok && in == p && (path == "" || one.NetnsID == at.id) {
 			path, id = one.Netns, one.NetnsID
 		}
 	}
-	e.mu.Unlock()
+	pt.desired.mu.Unlock()
 	old.close()
 	if path == "" {
 		return at, fmt.Errorf("pod %s: %w", p.Pod, netns.ErrGone)
@@ -138,17 +153,17 @@ func (e *Enforcer) enter(p policy.Place) (*place, error) {
 	if err != nil {
 		return at, errors.Join(err, ns.Close())
 	}
-	e.mu.Lock()
+	pt.desired.mu.Lock()
 	moved := at.elsewhere
 	if !moved {
 		at.ns, at.conn, at.id = ns, conn, id
 	}
-	e.mu.Unlock()
+	pt.desired.mu.Unlock()
 	if moved {
 		return at, errors.Join(errMoved, conn.Close(), ns.Close())
 	}
-	e.look(p, at)
-	e.hear(p, at)
+	pt.look(p, at)
+	pt.hear(p, at)
 	return at, nil
 }
 
@@ -157,9 +172,9 @@ var errMoved = errors.New("the pod has another namespace now")
 
 // moved has a pod's table be written into the namespace of its newest interface: its next sandbox may come before the
 // last one has gone. The lock is held.
-func (e *Enforcer) moved(l *local) {
+func (pt *podTables) moved(l *local) {
 	p, ok := placeIn(l)
-	at := e.places[p]
+	at := pt.places[p]
 	if !ok || at == nil || at.id == l.NetnsID {
 		return
 	}
@@ -168,15 +183,15 @@ func (e *Enforcer) moved(l *local) {
 
 // writePods writes what has changed in pods: the tables that go before those that come, since two may be in one
 // namespace.
-func (e *Enforcer) writePods(ctx context.Context) {
-	e.podWrites.take()
-	defer e.podWrites.end()
+func (pt *podTables) writePods(ctx context.Context) {
+	pt.podWrites.take()
+	defer pt.podWrites.end()
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
-	e.mu.Lock()
+	pt.desired.mu.Lock()
 	var changes []policy.Change
 	var unsure []policy.Place
-	for p, at := range e.places {
+	for p, at := range pt.places {
 		switch {
 		case at.unsure || at.broken != nil:
 			unsure = append(unsure, p)
@@ -185,153 +200,107 @@ func (e *Enforcer) writePods(ctx context.Context) {
 		}
 		at.unsure, at.change = false, nil
 	}
-	e.mu.Unlock()
+	pt.desired.mu.Unlock()
 	for _, c := range ordered(changes) {
-		e.changePod(ctx, c)
+		pt.changePod(ctx, c)
 	}
 	for _, p := range unsure {
-		e.settle(ctx, p)
+		pt.settle(ctx, p)
 	}
-	e.clearStale(ctx)
+	pt.clearStale(ctx)
 }
 
 // writeAhead writes the whole tables of places in pods while somebody else writes the node's, which takes long.
-func (e *Enforcer) writeAhead(ctx context.Context, places []policy.Place) {
-	e.podWrites.take()
-	defer e.podWrites.end()
+func (pt *podTables) writeAhead(ctx context.Context, places []policy.Place) {
+	pt.podWrites.take()
+	defer pt.podWrites.end()
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
 	for _, p := range places {
-		e.mu.Lock()
-		at := e.placeAt(p)
+		pt.desired.mu.Lock()
+		at := pt.placeAt(p)
 		at.unsure, at.change = false, nil
-		at.ahead = e.batch + 1 // what is being written now, and what is next
-		e.mu.Unlock()
-		e.settle(ctx, p)
+		at.ahead = pt.desired.batch + 1 // what is being written now, and what is next
+		pt.desired.mu.Unlock()
+		pt.settle(ctx, p)
 	}
 }
 
 // changePod changes the table in a pod's namespace. A pod that is gone needs none. It is the turn of who writes in
 // pods.
-func (e *Enforcer) changePod(ctx context.Context, c policy.Change) {
-	if c.Gone && e.hasOtherName(c.Place) {
+func (pt *podTables) changePod(ctx context.Context, c policy.Change) {
+	if c.Gone && pt.desired.hasOtherName(c.Place) {
 		return
 	}
 	if c.Place.Device != "" {
-		e.cutDevice(c.Place, !c.Gone)
+		pt.cutDevice(c.Place, !c.Gone)
 		return
 	}
-	at, err := e.enter(c.Place)
+	at, err := pt.enter(c.Place)
 	if err == nil {
-		err = e.busily(at, func() error { return e.write(ctx, at.conn, c) })
+		err = pt.busily(at, func() error { return pt.node.write(ctx, at.conn, c) })
 	}
 	switch {
-	case errors.Is(err, netns.ErrGone) && !e.isComing(c.Place):
-		e.forget(c.Place)
+	case errors.Is(err, netns.ErrGone) && !pt.desired.isComing(c.Place):
+		pt.forget(c.Place)
 	case err != nil:
-		e.settle(ctx, c.Place)
+		pt.settle(ctx, c.Place)
 	case c.Gone:
-		e.barTap(ctx, c.Place, at, false)
-		e.forget(c.Place)
+		pt.barTap(ctx, c.Place, at, false)
+		pt.forget(c.Place)
 	}
-}
-
-// isComing is coming, and hasOtherName renamed, for who does not have the lock.
-func (e *Enforcer) isComing(p policy.Place) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.coming(p)
-}
-
-func (e *Enforcer) hasOtherName(p policy.Place) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.renamed(p)
-}
-
-// coming tells whether an interface of the pod is being attached: then its namespace is there, and must not be missed.
-// The lock is held.
-func (e *Enforcer) coming(p policy.Place) bool {
-	for _, l := range e.local {
-		if in, ok := placeIn(l); ok && in == p && !l.done {
-			return true
-		}
-	}
-	return false
-}
-
-// renamed tells whether the pod has another name in the index by now: the namespace has that one's table. The lock is
-// held.
-func (e *Enforcer) renamed(p policy.Place) bool {
-	for _, l := range e.local {
-		in, ok := placeIn(l)
-		if was := l.Pod; ok && in.Tap == p.Tap && in.Device == p.Device && was.Namespace == p.Pod.Namespace &&
-			was.Name == p.Pod.Name && was.UID != p.Pod.UID {
-			return true
-		}
-	}
-	return false
-}
-
-// tables are those of some places as they should be. The lock is held.
-func (e *Enforcer) tables(some ...policy.Place) map[policy.Place]state.Table {
-	out := map[policy.Place]state.Table{}
-	for _, t := range e.index.Tables(some...) {
-		out[t.Place] = t.Table
-	}
-	return out
 }
 
 // settle makes the table of a pod's place what it should be, whatever it is. It is the turn of who writes in pods.
-func (e *Enforcer) settle(ctx context.Context, p policy.Place) {
-	e.mu.Lock()
-	at := e.placeAt(p)
-	tables, renamed, meddled := e.tables(p), e.renamed(p), at.meddled
+func (pt *podTables) settle(ctx context.Context, p policy.Place) {
+	pt.desired.mu.Lock()
+	at := pt.placeAt(p)
+	tables, renamed, meddled := pt.desired.tables(p), pt.desired.renamed(p), at.meddled
 	_, needed := tables[p]
 	needless := at.needless
 	at.needless = needless && !needed
 	early := !needed && !needless && p.Device == ""
 	at.unsure = at.unsure || early
-	e.mu.Unlock()
+	pt.desired.mu.Unlock()
 	switch {
 	case p.Device != "":
-		e.cutDevice(p, needed)
+		pt.cutDevice(p, needed)
 		return
 	case early: // what judges its packets instead may not stand yet
-		token(e.due)
+		pt.desired.due.Notify()
 		return
 	case !needed && renamed:
-		e.forget(p)
+		pt.forget(p)
 		return
 	}
-	at, err := e.enter(p)
+	at, err := pt.enter(p)
 	if err == nil {
-		err = e.busily(at, func() error { return e.put(ctx, at.conn, tables, p) })
+		err = pt.busily(at, func() error { return pt.node.put(ctx, at.conn, tables, p) })
 	}
 	switch {
-	case errors.Is(err, netns.ErrGone) && !e.isComing(p), err == nil && !needed:
-		e.barTap(ctx, p, at, false)
-		e.forget(p)
+	case errors.Is(err, netns.ErrGone) && !pt.desired.isComing(p), err == nil && !needed:
+		pt.barTap(ctx, p, at, false)
+		pt.forget(p)
 		return
 	case err != nil:
-		e.log.Error("policies of a pod cannot be written; it is tried again", "pod", p.Pod.String(), "err", err)
+		pt.log.Error("policies of a pod cannot be written; it is tried again", "pod", p.Pod.String(), "err", err)
 	}
-	e.mu.Lock()
+	pt.desired.mu.Lock()
 	if err != nil {
-		e.stats.Failures++
+		pt.desired.stats.Failures++
 	}
 	if !at.elsewhere && (err != nil || at.meddled == meddled) {
 		at.broken = err
 	}
-	e.mu.Unlock()
-	e.barTap(ctx, p, at, err != nil && needed)
+	pt.desired.mu.Unlock()
+	pt.barTap(ctx, p, at, err != nil && needed)
 }
 
 // busily writes a place's table, whose counters nobody waits for meanwhile.
-func (e *Enforcer) busily(at *place, write func() error) error {
+func (pt *podTables) busily(at *place, write func() error) error {
 	is := func(busy bool) {
-		e.mu.Lock()
-		defer e.mu.Unlock()
+		pt.desired.mu.Lock()
+		defer pt.desired.mu.Unlock()
 		at.busy = busy
 	}
 	is(true)
@@ -340,88 +309,81 @@ func (e *Enforcer) busily(at *place, write func() error) error {
 }
 
 // forget gives up a place. It is the turn of who writes in pods.
-func (e *Enforcer) forget(p policy.Place) {
-	e.mu.Lock()
+func (pt *podTables) forget(p policy.Place) {
+	pt.desired.mu.Lock()
 	var was open
-	if at := e.places[p]; at != nil {
+	if at := pt.places[p]; at != nil {
 		was = at.take()
-		delete(e.places, p)
+		delete(pt.places, p)
 	}
-	e.mu.Unlock()
+	pt.desired.mu.Unlock()
 	was.close()
 }
 
-// podPlaces are those of all interfaces that are judged in their pods' namespaces. The lock is held.
-func (e *Enforcer) podPlaces() []policy.Place {
-	seen := map[policy.Place]bool{}
-	var out []policy.Place
-	for _, l := range e.local {
-		if p, ok := placeIn(l); ok && !seen[p] {
-			seen[p] = true
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
 // leave gives up the namespace of a pod whose last interface has gone.
-func (e *Enforcer) leave(l *local) {
+func (pt *podTables) leave(l *local) {
 	p, ok := placeIn(l)
-	if !ok || e.inUse(p) {
+	if !ok || pt.desired.inUse(p) {
 		return
 	}
-	e.podWrites.take()
-	defer e.podWrites.end()
-	if !e.inUse(p) {
-		e.forget(p)
+	pt.podWrites.take()
+	defer pt.podWrites.end()
+	if !pt.desired.inUse(p) {
+		pt.forget(p)
 	}
 }
 
-// inUse tells whether some interface is judged in a place.
-func (e *Enforcer) inUse(p policy.Place) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.Contains(e.podPlaces(), p)
-}
-
-func (e *Enforcer) closePlaces() {
-	e.podWrites.take()
-	defer e.podWrites.end()
-	e.mu.Lock()
-	all := slices.Collect(maps.Keys(e.places))
-	e.mu.Unlock()
+func (pt *podTables) closePlaces() {
+	pt.podWrites.take()
+	defer pt.podWrites.end()
+	pt.desired.mu.Lock()
+	all := slices.Collect(maps.Keys(pt.places))
+	pt.desired.mu.Unlock()
 	for _, p := range all {
-		e.forget(p)
+		pt.forget(p)
 	}
 }
 
-// self tells the index the node's own addresses, from which its pods may always be reached: where packets are judged in
-// the pod, they look like anybody's.
-func (e *Enforcer) self() {
-	e.looking.take()
-	defer e.looking.end()
-	now := e.cfg.Now()
-	e.mu.Lock()
-	due := len(e.known) > 0 && (!e.right || now.Sub(e.looked) >= selfPause)
-	if due {
-		e.looked = now
+// countEach are the packets that policies denied, by where they are counted: on the node, at its bridges' ports, in
+// pods. Unread are the places that are being written just now.
+func (pt *podTables) countEach(
+	ctx context.Context, conn *kernel.Conn,
+) (each map[string][]kernel.Count, unread map[string]bool, err error) {
+	each, unread = map[string][]kernel.Count{}, map[string]bool{}
+	if each[""], err = conn.Counts(ctx, policy.TableFamily, policy.TableName); err != nil {
+		return nil, nil, err
 	}
-	e.mu.Unlock()
-	if !due {
-		return
-	}
-	all, err := net.InterfaceAddrs()
-	if err != nil {
-		e.log.Warn("the node's own addresses are not known", "err", err)
-		return
-	}
-	var addrs []netip.Addr
-	for _, a := range all {
-		if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLoopback() {
-			addrs = append(addrs, p.Addr())
+	pt.desired.mu.Lock()
+	ports := pt.desired.hasPorts()
+	pods := map[policy.Place]*kernel.Conn{}
+	for p, at := range pt.places {
+		switch {
+		case at.busy:
+			unread[placeName(p)] = true
+		case at.conn != nil && !at.elsewhere:
+			pods[p] = at.conn
 		}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.index.SetSelf(addrs)
+	pt.desired.mu.Unlock()
+	if ports {
+		if each["ports"], err = conn.Counts(ctx, policy.Place{Ports: true}.Family(), policy.TableName); err != nil {
+			return nil, nil, err
+		}
+	}
+	for p, conn := range pods {
+		all, err := conn.Counts(ctx, p.Family(), p.Table())
+		switch {
+		case err == nil:
+			each[placeName(p)] = all
+		case !errors.Is(err, context.DeadlineExceeded): // the pod has just gone
+		default:
+			unread[placeName(p)] = true
+		}
+	}
+	return each, unread, nil
+}
+
+// placeName names a place in a pod among counters.
+func placeName(p policy.Place) string {
+	return strings.TrimSuffix(p.Pod.String()+"/"+p.Pod.UID+"/"+p.Tap, "/")
 }
