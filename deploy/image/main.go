@@ -29,7 +29,7 @@ func run() error {
 	created := flag.Int64("created", 0, "when, in `SECONDS` since 1970")
 	programs := flag.String("programs", "",
 		"`DIR` with weft, weft-agent, weft-controller, weft-cni, weft-plugin and cni-conformance")
-	license := flag.String("license", "LICENSE", "the licence's `FILE`")
+	license := flag.String("license", "LICENSE", "the license's `FILE`")
 	out := flag.String("o", "", "the archive's `FILE`")
 	flag.Parse()
 	i := oci.Image{

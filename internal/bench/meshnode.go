@@ -31,7 +31,7 @@ type hand interface {
 	messages() int
 }
 
-// meshNode is a node of the bench: a namespace with one link, on which all peers are neighbours.
+// meshNode is a node of the bench: a namespace with one link, on which all peers are neighbors.
 type meshNode struct {
 	ns      *netns.NS
 	backend string

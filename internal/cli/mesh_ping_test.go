@@ -28,7 +28,7 @@ func TestMeshTargets(t *testing.T) {
 	if len(targets) != 1 || targets[0] != want {
 		t.Errorf("targets %+v, want %+v", targets, want)
 	}
-	if len(missing) != 1 || missing[0].Peer != "far" || !strings.Contains(missing[0].Message, "is no neighbour") {
+	if len(missing) != 1 || missing[0].Peer != "far" || !strings.Contains(missing[0].Message, "is no neighbor") {
 		t.Errorf("without a plan: %+v", missing)
 	}
 	if targets, _, err = meshTargets(status.Topology, []string{"far"}); err != nil || len(targets) != 0 {

@@ -15,7 +15,7 @@ func nearest(word string, known []string) string {
 	return best
 }
 
-// distance counts the insertions, deletions, replacements and swaps of neighbours that turn a into b (optimal string
+// distance counts the insertions, deletions, replacements and swaps of neighbors that turn a into b (optimal string
 // alignment).
 func distance(a, b string) int {
 	const most = 64 // longer words are no typing errors

@@ -4,8 +4,8 @@ package conformance
 
 import "slices"
 
-// judgement is how an item is judged on a subject.
-type judgement struct {
+// judgment is how an item is judged on a subject.
+type judgment struct {
 	item int
 	// without tells why the item does not apply to a subject; "" when it does.
 	without func(s *subject) string
@@ -16,11 +16,11 @@ type judgement struct {
 	run  func(w *world) verdict
 }
 
-// judgements are all items that are judged on a directory's plugins.
-func judgements() []judgement {
+// judgments are all items that are judged on a directory's plugins.
+func judgments() []judgment {
 	all := slices.Concat(protocolChecks(), addChecks(), resultChecks(), delChecks(), checkChecks(), statusChecks(),
 		gcChecks(), delegateChecks())
-	slices.SortStableFunc(all, func(a, b judgement) int { return a.item - b.item })
+	slices.SortStableFunc(all, func(a, b judgment) int { return a.item - b.item })
 	return all
 }
 

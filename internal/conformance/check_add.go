@@ -13,8 +13,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-func addChecks() []judgement {
-	return []judgement{
+func addChecks() []judgment {
+	return []judgment{
 		{item: 11, run: majorVersion},
 		{item: 19, run: interfaceMade, without: only("it makes no interface", maker, chained)},
 		{item: 20, run: resultPrinted},

@@ -15,9 +15,9 @@ import (
 // checkSince is the version that CHECK came with.
 const checkSince = "0.4.0"
 
-func checkChecks() []judgement {
+func checkChecks() []judgment {
 	makes := only("it makes no interface, address or route", maker)
-	return []judgement{
+	return []judgment{
 		{item: 30, since: checkSince, run: otherPrev, without: func(s *subject) string {
 			if s.role == chained || s.ifName == "lo" {
 				return "it promises no address of its own"

@@ -9,8 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-func delChecks() []judgement {
-	return []judgement{
+func delChecks() []judgment {
+	return []judgment{
 		{item: 25, run: delWithoutPrev},
 		{item: 26, run: delUndoes},
 		{item: 27, run: delTwice},

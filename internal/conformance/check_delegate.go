@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func delegateChecks() []judgement {
-	list := []judgement{
+func delegateChecks() []judgment {
+	list := []judgment{
 		{item: 36, since: checkSince, run: func(w *world) verdict { return forwards(w, check) }},
 		{item: 44, since: readySince, run: func(w *world) verdict { return forwards(w, status) }},
 		{item: 48, since: readySince, run: func(w *world) verdict { return forwards(w, gc) }},

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-func gcChecks() []judgement {
-	return []judgement{
+func gcChecks() []judgment {
+	return []judgment{
 		{item: 46, since: readySince, run: staleRemoved},
 		{item: 47, since: readySince, run: pastErrors, without: delegating},
 		{item: 50, since: readySince, run: validSpared},

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-func protocolChecks() []judgement {
-	return []judgement{
+func protocolChecks() []judgment {
+	return []judgment{
 		{item: 12, run: unknownField},
 		{item: 15, bare: true, run: malformedParameters},
 		{item: 16, run: unusableName, without: func(s *subject) string {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-func resultChecks() []judgement {
-	return []judgement{
+func resultChecks() []judgment {
+	return []judgment{
 		{item: 78, run: addressGiven, without: only("it is no IPAM plugin", giver)},
 		{item: 79, run: everyForm},
 		{item: 80, run: sandboxes, without: only("its result has no interfaces", maker)},

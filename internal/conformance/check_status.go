@@ -12,8 +12,8 @@ import (
 // readySince is the version that STATUS and GC came with.
 const readySince = "1.1.0"
 
-func statusChecks() []judgement {
-	return []judgement{
+func statusChecks() []judgment {
+	return []judgment{
 		{item: 41, since: readySince, run: ready},
 		{item: 43, since: readySince, run: exhausted, without: func(s *subject) string {
 			if s.exhaust == nil {

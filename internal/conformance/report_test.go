@@ -93,7 +93,7 @@ func TestTidy(t *testing.T) {
 // The numbers of the items are their places, and every item of the plugins' side is judged.
 func TestItems(t *testing.T) {
 	judged := map[int]bool{}
-	for _, j := range judgements() {
+	for _, j := range judgments() {
 		judged[j.item] = true
 	}
 	callers := []caller{cniCaller(), agentCaller()}

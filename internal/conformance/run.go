@@ -106,7 +106,7 @@ func (k *kit) judge(ctx context.Context, s *subject) ([]Row, string) {
 	speaks := k.speaks(ctx, s)
 	missing := k.missing(s)
 	var rows []Row
-	for _, j := range judgements() {
+	for _, j := range judgments() {
 		if len(k.cfg.Items) > 0 && !slices.Contains(k.cfg.Items, j.item) || ctx.Err() != nil {
 			continue
 		}
@@ -127,7 +127,7 @@ func (k *kit) judge(ctx context.Context, s *subject) ([]Row, string) {
 	return rows, speaks
 }
 
-func without(j judgement, s *subject) string {
+func without(j judgment, s *subject) string {
 	if j.without == nil {
 		return ""
 	}
@@ -135,7 +135,7 @@ func without(j judgement, s *subject) string {
 }
 
 // make makes one check in a world of its own.
-func (k *kit) make(ctx context.Context, s *subject, speaks string, j judgement) verdict {
+func (k *kit) make(ctx context.Context, s *subject, speaks string, j judgment) verdict {
 	w, err := k.world(ctx, s, speaks)
 	if err != nil {
 		return unsupported("the kit's own world: %v", err)

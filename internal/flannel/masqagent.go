@@ -53,7 +53,7 @@ func ParseMasqAgent(text []byte) (MasqAgent, []model.Doubt, error) {
 	}
 	const most = 64 // as ip-masq-agent
 	if len(list) > most {
-		return m, doubts, model.Faultf(model.CodeInvalidConf, "join neighbouring prefixes",
+		return m, doubts, model.Faultf(model.CodeInvalidConf, "join neighboring prefixes",
 			"ip-masq-agent.nonMasqueradeCIDRs has %d entries, %d are possible", len(list), most)
 	}
 	for _, text := range list {

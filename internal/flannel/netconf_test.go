@@ -58,7 +58,7 @@ func TestNetConfDoubts(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"Network": "10.5.0.0/16"}`: `Backend is not given, so it is udp, as with flannel / write "Backend": {"Type": "vxlan"} for the faster one`,
 		`{"Network": "10.5.0.0/16", "EnableNFTable": true, "Backend": {"Type": "vxlan"}}`:      `key "EnableNFTable" of net-conf.json is not known and is ignored / the nearest known is EnableNFTables`,
-		`{"Network": "10.5.0.0/16", "colour": 1, "Backend": {"Type": "vxlan"}}`:                `key "colour" of net-conf.json is not known and is ignored / take it away`,
+		`{"Network": "10.5.0.0/16", "color": 1, "Backend": {"Type": "vxlan"}}`:                 `key "color" of net-conf.json is not known and is ignored / take it away`,
 		`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan", "Vni2": 4}}`:                  `key "Vni2" of Backend is not known and is ignored / the nearest known is VNI`,
 		`{"Network": "10.5.0.0/16", "Backend": {"Type": "host-gw", "VNI": 4}}`:                 `Backend.VNI is an option of vxlan, and Backend.Type is host-gw: it is ignored / take it away`,
 		`{"Network": "10.5.3.1/16", "Backend": {"Type": "vxlan"}}`:                             `Network 10.5.3.1/16 has bits set behind its length / it is read as 10.5.0.0/16`,

@@ -54,7 +54,7 @@ func laws() []law {
 			"flock",
 			"a lock that is waited for without a context hangs its caller, and who removes a lock's file must be noticed: that is written once", checkFlock,
 		},
-		{"header", "every file says its licence, every package what it is", checkHeader},
+		{"header", "every file says its license, every package what it is", checkHeader},
 		{"names", "a drawer for odds and ends is where design goes to die", checkNames},
 	}
 }

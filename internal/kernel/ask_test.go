@@ -90,7 +90,7 @@ func TestFewAmongMany(t *testing.T) {
 	}
 	if got := fmt.Sprint(len(marked.Links), len(marked.Routes), len(marked.Neighs), len(marked.FDBs)); got !=
 		"1 801 801 801" {
-		t.Errorf("marked: %s links, routes, neighbours, entries", got)
+		t.Errorf("marked: %s links, routes, neighbors, entries", got)
 	}
 	if got := cost(func() error { return spaces.Remove(ctx, one) }); got > 12 {
 		t.Errorf("to remove one takes %d messages", got)

@@ -58,7 +58,7 @@ func ptp(n int) state.Fragment {
 	f.Host.Addrs = []state.Addr{
 		{Link: host, Prefix: prefix("10.1.255.1/32")},
 		{Link: host, Prefix: prefix("fd00:1::1/128"), NoDAD: true},
-		// From this one the node asks for its neighbour when it forwards.
+		// From this one the node asks for its neighbor when it forwards.
 		{Link: host, Prefix: prefix("fe80::1/128"), NoDAD: true, NoPrefixRoute: true},
 	}
 	f.Host.Routes = []state.Route{

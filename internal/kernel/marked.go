@@ -21,7 +21,7 @@ type Marks struct {
 	Protocols []uint8
 }
 
-// ReadMarked tells what of the namespace bears a mark: links, the permanent neighbours and forwarding entries on those,
+// ReadMarked tells what of the namespace bears a mark: links, the permanent neighbors and forwarding entries on those,
 // and routes of the main table. It is unsorted, and cheap where others have much.
 func (c *Conn) ReadMarked(ctx context.Context, m Marks) (state.Space, error) {
 	var out state.Space

@@ -31,7 +31,7 @@ func (c *Conn) Read(ctx context.Context, want state.Space) (state.Space, error) 
 	return out, v.filters.tell(ctx, &out)
 }
 
-// ReadAll tells what the whole namespace holds: links, addresses, routes, permanent neighbours, rules, weft's nft
+// ReadAll tells what the whole namespace holds: links, addresses, routes, permanent neighbors, rules, weft's nft
 // tables. What the kernel makes by itself is left out: connected and local routes, link-local addresses.
 func (c *Conn) ReadAll(ctx context.Context) (state.Space, error) {
 	var out state.Space

@@ -158,7 +158,7 @@ func (v *view) delete(ctx context.Context, links []link.Found) error {
 	return v.conn.rtnl.Send(ctx, batch)
 }
 
-// removeRest sends the end of rules, routes, neighbours and addresses, and then what is given. What is on a link that
+// removeRest sends the end of rules, routes, neighbors and addresses, and then what is given. What is on a link that
 // goes is not taken away one by one, but for the node's addresses: they answer as long as they are there.
 func (r *removal) removeRest(ctx context.Context, v *view, then []*rtnl.Message) error {
 	if v.conn == nil {

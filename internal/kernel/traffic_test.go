@@ -127,7 +127,7 @@ func echo(t *testing.T, from, to *netns.NS, addr string) {
 	}
 }
 
-// TestNewEndSaysItsAddress: with arp_notify the neighbours on the bridge hear of a new pod, although its end came up
+// TestNewEndSaysItsAddress: with arp_notify the neighbors on the bridge hear of a new pod, although its end came up
 // before it had a carrier.
 func TestNewEndSaysItsAddress(t *testing.T) {
 	s := pair(t)
@@ -149,7 +149,7 @@ func TestNewEndSaysItsAddress(t *testing.T) {
 		}
 		return out
 	}); diff != "" {
-		t.Errorf("the neighbour has %s, want %s", out, mac)
+		t.Errorf("the neighbor has %s, want %s", out, mac)
 	}
 }
 

@@ -10,11 +10,11 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestVandalismInTheSmall spoils routes, rules, neighbours and settings, one at a time, in both namespaces. Diff names
+// TestVandalismInTheSmall spoils routes, rules, neighbors and settings, one at a time, in both namespaces. Diff names
 // what was spoiled, and the next Apply repairs it.
 func TestVandalismInTheSmall(t *testing.T) {
 	f := canned()["routes"]
-	f.Host.Neighs = canned()["neighbours"].Host.Neighs
+	f.Host.Neighs = canned()["neighbors"].Host.Neighs
 	f.Pod.Sysctls = append(f.Pod.Sysctls, state.Sysctl{Name: "net/ipv4/conf/eth0/rp_filter", Value: "2"},
 		state.Sysctl{Name: "net/ipv6/conf/eth0/accept_ra", Value: "0"})
 	s := pair(t)

@@ -48,7 +48,7 @@ func canned() map[string]state.Fragment {
 		{Link: "veth0001", IP: addr("fd00:9::9"), Proxy: true},
 		{Link: "veth0001", IP: addr("10.9.9.9"), Proxy: true},
 	}
-	out["neighbours"] = neighs
+	out["neighbors"] = neighs
 
 	routes := ptp(1)
 	link := state.ScopeLink

@@ -51,15 +51,15 @@ func (l Layout) node(i int) state.Fragment {
 			f.Pod.Addrs = append(f.Pod.Addrs, state.Addr{Link: eth, Prefix: p, NoDAD: true})
 		}
 		f.Pod.Sysctls = append(f.Pod.Sysctls, state.Sysctl{Name: "net/ipv4/conf/" + eth + "/rp_filter", Value: "0"})
-		f.Pod.Neighs = append(f.Pod.Neighs, l.neighbours(i, w)...)
+		f.Pod.Neighs = append(f.Pod.Neighs, l.neighbors(i, w)...)
 	}
 	return f
 }
 
-// neighbours are node i's entries for all others on a wire. They are written down, not learned, because the kernel has
+// neighbors are node i's entries for all others on a wire. They are written down, not learned, because the kernel has
 // one limit of learned entries (gc_thresh3, 1024 a family) for all namespaces together, which 17 nodes come to by
 // themselves and which somebody else on the machine may have used up.
-func (l Layout) neighbours(i, w int) []state.Neigh {
+func (l Layout) neighbors(i, w int) []state.Neigh {
 	eth := fmt.Sprintf("eth%d", w)
 	var out []state.Neigh
 	for j, n := range l.Nodes {

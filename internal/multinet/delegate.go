@@ -26,7 +26,7 @@ type Attachment struct {
 	Prev *model.Result
 	// NamespaceLabels are those of the pod's namespace, nil where they are not known.
 	NamespaceLabels map[string]string
-	// Parallel permits that it is attached at the same time as its neighbours.
+	// Parallel permits that it is attached at the same time as its neighbors.
 	Parallel bool
 
 	// deviceInfo is where the device's own program told of it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package state holds the kernel's nouns as plain values: links, addresses, routes, rules, neighbours, sysctls and nft
+// Package state holds the kernel's nouns as plain values: links, addresses, routes, rules, neighbors, sysctls and nft
 // tables. A plan is made of them, a driver reads them back, and everything prints itself.
 //
 // # Vocabulary

@@ -34,7 +34,7 @@ type EffectKind string
 
 // The effects that plans ask for.
 const (
-	// Announce sends a gratuitous ARP or an unsolicited neighbour advertisement for each address, after the link is up.
+	// Announce sends a gratuitous ARP or an unsolicited neighbor advertisement for each address, after the link is up.
 	Announce EffectKind = "announce"
 	// WaitDAD waits until no IPv6 address of the link is tentative, at most 5 s.
 	WaitDAD EffectKind = "wait-dad"

@@ -19,7 +19,7 @@ type Query struct {
 	Routes string `json:"routes,omitempty"`
 	// Main makes of Routes all those of the main table, the kernel's own included.
 	Main bool `json:"main,omitempty"`
-	// Neighs asks for the neighbours of a link that somebody has set: the kernel does not ask for those.
+	// Neighs asks for the neighbors of a link that somebody has set: the kernel does not ask for those.
 	Neighs string `json:"neighs,omitempty"`
 	// Gateways asks for the hardware addresses of the gateways of the routes over a link; one that is not known is asked
 	// for on the wire.

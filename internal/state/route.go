@@ -161,7 +161,7 @@ func (r Rule) String() string {
 	return b.String()
 }
 
-// Neigh is a permanent neighbour entry.
+// Neigh is a permanent neighbor entry.
 type Neigh struct {
 	Link   string     `json:"link"`
 	IP     netip.Addr `json:"ip"`

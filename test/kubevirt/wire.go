@@ -141,7 +141,7 @@ func (w *wire) hear(end time.Time) (frame, error) {
 	}
 }
 
-// here answers a neighbour solicitation for the guest's own address.
+// here answers a neighbor solicitation for the guest's own address.
 func (w *wire) here(to net.HardwareAddr, p []byte) error {
 	src, _ := netip.AddrFromSlice(p[8:24])
 	target, _ := netip.AddrFromSlice(p[head6+8 : head6+24])

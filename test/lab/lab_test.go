@@ -303,7 +303,7 @@ func TestNothingOutsideTheStateDirectory(t *testing.T) {
 	must(t, "lab", "down", "--dir", dir)
 }
 
-// More neighbours than the kernel's tables hold: 24 nodes on two wires have 1,104 a family, the limit is 1,024 for all
+// More neighbors than the kernel's tables hold: 24 nodes on two wires have 1,104 a family, the limit is 1,024 for all
 // namespaces together.
 func TestManyNodes(t *testing.T) {
 	dir := labDir(t)

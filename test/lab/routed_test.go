@@ -46,7 +46,7 @@ func inNode(t *testing.T, lab, place string, argv ...string) string {
 	return must(t, append([]string{"lab", "exec", "--dir", lab, place, "--"}, argv...)...).stdout
 }
 
-// A lab's pods are routed: no bridge, one address each, the gateway a permanent neighbour; and everybody reaches
+// A lab's pods are routed: no bridge, one address each, the gateway a permanent neighbor; and everybody reaches
 // everybody, with addresses of the nodes' prefixes and with blocks of pools.
 func TestRouted(t *testing.T) {
 	for _, addresses := range []string{"podCIDRs", "pools"} {
@@ -106,7 +106,7 @@ func TestBridge(t *testing.T) {
 
 const pooled = `apiVersion: weft.dev/v1alpha1
 kind: AddressPool
-metadata: {name: tunnelled}
+metadata: {name: tunneled}
 spec:
   assignmentMode: Automatic
   regions: [{cidr: 10.42.0.0/24, blockSize: 28}]
@@ -138,7 +138,7 @@ func TestPoolsSideBySide(t *testing.T) {
 	text := pooled
 	for i := 1; i <= 3; i++ {
 		node := fmt.Sprintf("node%d", i)
-		text += fmt.Sprintf(pooledPod, fmt.Sprintf("tunnelled%d", i), "", node)
+		text += fmt.Sprintf(pooledPod, fmt.Sprintf("tunneled%d", i), "", node)
 		text += fmt.Sprintf(pooledPod, fmt.Sprintf("plain%d", i), `cni.projectcalico.org/ipv4pools: '["plain"]'`, node)
 	}
 	if err := os.WriteFile(filepath.Join(from, "pools.yaml"), []byte(text), 0o644); err != nil {

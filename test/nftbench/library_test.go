@@ -31,7 +31,7 @@ type library struct {
 
 func dialLibrary(tb testing.TB, ns *netns.NS) *library {
 	tb.Helper()
-	const buffer = 16 << 20 // as kernel/nft's: acknowledgements of a large transaction would not fit
+	const buffer = 16 << 20 // as kernel/nft's: acknowledgments of a large transaction would not fit
 	conn, err := nftables.New(nftables.WithNetNSFd(ns.Fd()), nftables.AsLasting(),
 		nftables.WithSockOptions(func(c *netlink.Conn) error {
 			return errors.Join(c.SetReadBuffer(buffer), c.SetWriteBuffer(buffer))

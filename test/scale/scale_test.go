@@ -82,7 +82,7 @@ func (c *cluster) rest() time.Duration {
 // latency has a remote pod be published, a pod's label change and a policy get one more block, and measures until the
 // kernel has it.
 func (c *cluster) latency(kernel *ear) {
-	var published, labelled, policy []time.Duration
+	var published, labeled, policy []time.Duration
 	for i := range c.writes {
 		n := number(c.pods + i*100) // one that is a peer of all
 		name := fmt.Sprint("n", 1+i%c.nodes)
@@ -95,7 +95,7 @@ func (c *cluster) latency(kernel *ear) {
 			c.Do(http.MethodPatch, "/apis/weft.dev/v1alpha1/nodeendpoints/"+name, fields{"spec": spec})
 		}))
 		m := number(i*100%c.pods + 1 + i*100/c.pods) // one that is not
-		labelled = append(labelled, kernel.until(c.t, m.addr().AsSlice(), func() {
+		labeled = append(labeled, kernel.until(c.t, m.addr().AsSlice(), func() {
 			c.Do(http.MethodPatch, "/api/v1/namespaces/"+m.namespace()+"/pods/"+m.name(), fields{
 				"metadata": fields{"labels": fields{"tier": "front"}},
 			})
@@ -110,7 +110,7 @@ func (c *cluster) latency(kernel *ear) {
 	for _, m := range []struct {
 		what string
 		all  []time.Duration
-	}{{"a pod is published", published}, {"a pod's label changes", labelled}, {"a policy changes", policy}} {
+	}{{"a pod is published", published}, {"a pod's label changes", labeled}, {"a policy changes", policy}} {
 		slices.Sort(m.all)
 		at := func(p int) time.Duration {
 			return m.all[min(len(m.all)-1, len(m.all)*p/100)].Round(100 * time.Microsecond)

@@ -39,7 +39,7 @@ func NewNode() (*netns.NS, error) {
 // Gateway is every pod's; nobody has it.
 func Gateway() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 1, 1}) }
 
-// Plug makes a routed pod: one address, a gateway that is a permanent neighbour, a route to it on the node.
+// Plug makes a routed pod: one address, a gateway that is a permanent neighbor, a route to it on the node.
 func Plug(node, pod *netns.NS, host string, addr netip.Addr) error {
 	mac := MAC()
 	one := ipNet(netip.PrefixFrom(addr, 32))

@@ -87,7 +87,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	}
 	for _, test := range cfg.Tests {
 		b.values[test] = map[*way][]float64{}
-		for _, w := range b.ways { // neighbours are found, and programs are in memory
+		for _, w := range b.ways { // neighbors are found, and programs are in memory
 			if _, err := b.once(w, test, 20*time.Millisecond); err != nil {
 				return Report{}, err
 			}

@@ -135,7 +135,7 @@ func (b *bench) packets(ctx context.Context) error {
 	return nil
 }
 
-// build brings all worlds up, and has neighbours found and programs in memory.
+// build brings all worlds up, and has neighbors found and programs in memory.
 func (b *bench) build() error {
 	cells := b.cfg.cells()
 	for _, c := range cells {

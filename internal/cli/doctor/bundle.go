@@ -103,7 +103,7 @@ func (n Node) parts(version string, now time.Time) []part {
 		{"links.txt", []string{"ip", "-d", "link"}},
 		{"rules.txt", []string{"ip", "rule"}},
 		{"routes.txt", []string{"ip", "route", "show", "table", "all"}},
-		{"neighbours.txt", []string{"ip", "neigh"}},
+		{"neighbors.txt", []string{"ip", "neigh"}},
 	} {
 		parts = append(parts, part{p.name, func(ctx context.Context) ([]byte, error) { return n.output(ctx, p.args) }})
 	}

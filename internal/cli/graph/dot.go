@@ -23,19 +23,19 @@ func (d Diagram) DOT() string {
 			shade(i).fill)
 	}
 	for i, n := range d.Nodes {
-		colour := "gray40"
+		color := "gray40"
 		if n.Bad {
-			colour = "red"
+			color = "red"
 		}
-		fmt.Fprintf(&b, "\tsubgraph cluster%d {\n\t\tgraph [label=\"\", color=%s, style=rounded]\n", i, colour)
+		fmt.Fprintf(&b, "\tsubgraph cluster%d {\n\t\tgraph [label=\"\", color=%s, style=rounded]\n", i, color)
 		fmt.Fprintf(&b, "\t\tnode%d [label=%s, shape=plaintext]\n", i, label(n.Name, n.Lines))
 		for j, p := range n.Pods {
-			colour := "gray40"
+			color := "gray40"
 			if p.Bad {
-				colour = "red"
+				color = "red"
 			}
 			fmt.Fprintf(&b, "\t\tpod%d_%d [label=%s, color=%s]\n\t\tnode%d -- pod%d_%d\n", i, j, label(p.Name, p.Lines),
-				colour, i, i, j)
+				color, i, i, j)
 		}
 		b.WriteString("\t}\n")
 		for _, l := range n.Links {

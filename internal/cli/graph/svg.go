@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// colours of a wire and of the links to it.
-type colours struct{ fill, line string }
+// colors of a wire and of the links to it.
+type colors struct{ fill, line string }
 
-func shade(i int) colours {
-	table := []colours{
+func shade(i int) colors {
+	table := []colors{
 		{"#cfe8ff", "#1f6fb2"}, {"#ffe3c2", "#b2651f"}, {"#d7f2d3", "#2f8a3a"}, {"#ecd9f7", "#7d3fa6"},
 		{"#fff3b8", "#8f7a00"}, {"#ffd6d9", "#b23a48"},
 	}
@@ -81,7 +81,7 @@ func (s *svg) drops(r row, all []Wire, wires map[string]int) {
 	for _, n := range r.nodes {
 		for i, c := range n.chips {
 			if w, ok := wires[n.Links[i].Wire]; ok {
-				s.stroke(c.centre(), c.y, c.centre(), r.bars[w].mid(), shade(w).line, dashes(all[w]))
+				s.stroke(c.center(), c.y, c.center(), r.bars[w].mid(), shade(w).line, dashes(all[w]))
 			}
 		}
 	}
@@ -92,7 +92,7 @@ func (s *svg) dots(r row, wires map[string]int) {
 	for _, n := range r.nodes {
 		for i, c := range n.chips {
 			if w, ok := wires[n.Links[i].Wire]; ok {
-				fmt.Fprintf(s, `<circle cx="%.1f" cy="%.1f" r="4" fill="%s"/>`+"\n", c.centre(), r.bars[w].y+barHeight,
+				fmt.Fprintf(s, `<circle cx="%.1f" cy="%.1f" r="4" fill="%s"/>`+"\n", c.center(), r.bars[w].y+barHeight,
 					shade(w).line)
 			}
 		}
@@ -118,7 +118,7 @@ func (s *svg) node(n placedNode, wires map[string]int) {
 	}
 	s.rect(n.box, fill, line, 8)
 	for i, c := range n.chips {
-		chip := colours{podBg, podLine}
+		chip := colors{podBg, podLine}
 		if w, ok := wires[n.Links[i].Wire]; ok {
 			chip = shade(w)
 		}
@@ -137,7 +137,7 @@ func (s *svg) node(n placedNode, wires map[string]int) {
 }
 
 func (b box) mid() float64    { return b.y + b.h/2 }
-func (b box) centre() float64 { return b.x + b.w/2 }
+func (b box) center() float64 { return b.x + b.w/2 }
 
 // dashes are what a tunnel is drawn with.
 func dashes(w Wire) string {
@@ -154,29 +154,29 @@ func (s *svg) outline(b box, fill, line string, round float64, more string) {
 		b.w, b.h, round, fill, line, more)
 }
 
-func (s *svg) line(x1, y1, x2, y2 float64, colour string) { s.stroke(x1, y1, x2, y2, colour, "") }
+func (s *svg) line(x1, y1, x2, y2 float64, color string) { s.stroke(x1, y1, x2, y2, color, "") }
 
-func (s *svg) stroke(x1, y1, x2, y2 float64, colour, more string) {
+func (s *svg) stroke(x1, y1, x2, y2 float64, color, more string) {
 	fmt.Fprintf(s, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="2"%s/>`+"\n", x1, y1, x2, y2,
-		colour, more)
+		color, more)
 }
 
 // block writes a name in bold and lines under it, below y.
-func (s *svg) block(x, y float64, b block, colour string) {
+func (s *svg) block(x, y float64, b block, color string) {
 	y += leading - 3
 	if b.name != "" {
 		s.text(x, y, b.name, ink, ` font-weight="bold"`)
 		y += leading
 	}
 	for _, l := range b.lines {
-		s.text(x, y, l, colour, "")
+		s.text(x, y, l, color, "")
 		y += leading
 	}
 }
 
-func (s *svg) text(x, y float64, text, colour, more string) {
+func (s *svg) text(x, y float64, text, color, more string) {
 	if text != "" {
-		fmt.Fprintf(s, `<text x="%.1f" y="%.1f" fill="%s"%s>%s</text>`+"\n", x, y, colour, more, escape(text))
+		fmt.Fprintf(s, `<text x="%.1f" y="%.1f" fill="%s"%s>%s</text>`+"\n", x, y, color, more, escape(text))
 	}
 }
 

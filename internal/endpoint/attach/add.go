@@ -10,7 +10,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// addAll attaches one container to one or several networks, all or none. Neighbours in the list that are built in and
+// addAll attaches one container to one or several networks, all or none. Neighbors in the list that are built in and
 // have nothing of the node in common are planned one after the other and applied at once. failed is the job whose error
 // it is.
 func (a *adder) addAll(ctx context.Context, jobs []Job) (results []model.Result, failed int, err error) {

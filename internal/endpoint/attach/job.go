@@ -19,7 +19,7 @@ type Job struct {
 	OwnNetns bool
 	// NamespaceLabels are those of the pod's namespace, nil where they are not known.
 	NamespaceLabels map[string]string
-	// Parallel permits AddAll to execute foreign plugins beside those of its neighbours that permit it, too.
+	// Parallel permits AddAll to execute foreign plugins beside those of its neighbors that permit it, too.
 	Parallel bool
 
 	// saves are the delegates to be remembered; see resolver.

@@ -72,7 +72,7 @@ func (l *linked) rest(conf model.PluginConf, step plugin.Step) (plugin.Step, err
 	return step, nil
 }
 
-// announced adds that the addresses are told to the neighbours: the kernel does that when a link comes up, and this one
+// announced adds that the addresses are told to the neighbors: the kernel does that when a link comes up, and this one
 // is.
 func (l *linked) announced(f state.Fragment) state.Fragment {
 	told := map[string][]netip.Addr{}

@@ -104,7 +104,7 @@ func (s *switcher) turn(ctx context.Context, key model.AttachmentKey, name strin
 	return s.fail.at("after " + name)
 }
 
-// applyWays leads to the addresses: all routes, and the neighbours that they need, in one.
+// applyWays leads to the addresses: all routes, and the neighbors that they need, in one.
 func (s *switcher) applyWays(ctx context.Context, rec Record, ways state.Space) error {
 	f := state.Fragment{Owner: plugin.Owner(rec.Key()), Host: ways}
 	for _, n := range rec.Fragment().Host.Neighs {

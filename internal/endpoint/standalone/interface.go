@@ -149,7 +149,7 @@ func (s *service) del(ctx context.Context, job attach.Job, confErr error) error 
 	return errors.Join(errs...)
 }
 
-// leftovers undoes what killed calls of this network left for other containers. That is a favour: what goes wrong with
+// leftovers undoes what killed calls of this network left for other containers. That is a favor: what goes wrong with
 // it is not this call's fault, and is tried again by the next one.
 func (s *service) leftovers(ctx context.Context, job attach.Job) {
 	records, err := s.journal.Unfinished(job.Request.Network)

@@ -39,8 +39,8 @@ func ipLines(t *testing.T, ns *netns.NS, lines ...string) {
 const wired = `,"ipam":{"type":"static","addresses":[{"address":"10.7.0.5/24","gateway":"10.7.0.1"},{"address":"fd00:7::5/64","gateway":"fd00:7::1"}],
 	"routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0","priority":77},{"dst":"172.16.0.0/16","gw":"10.7.0.1","mtu":1300,"advmss":1200,"priority":9,"table":50,"scope":0}]}`
 
-// routesHonoured looks for what wired asks for.
-func routesHonoured(t *testing.T, ns *netns.NS) {
+// routesHonored looks for what wired asks for.
+func routesHonored(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	for argv, want := range map[string]string{
 		"ip route show table 50": "172.16.0.0/16 via 10.7.0.1 dev eth0 proto 119 metric 9 mtu 1300 advmss 1200",
@@ -130,7 +130,7 @@ func TestMacvlan(t *testing.T) {
 			ns := quickNS(t)
 			h.life("macvlan", tc.options+wired, ns, func(result string) {
 				wantLink(t, ns, append(tc.words, "inet 10.7.0.5/24", "inet6 fd00:7::5/64", "UP")...)
-				routesHonoured(t, ns)
+				routesHonored(t, ns)
 				nettest.Run(t, ns, "ping", "-c1", "-W2", "10.7.0.1")
 				nettest.Run(t, ns, "ping", "-c1", "-W2", "fd00:7::1")
 				if out := nettest.Run(t, ns, "cat", "/proc/sys/net/ipv4/conf/eth0/arp_notify",
@@ -279,7 +279,7 @@ func TestIpvlan(t *testing.T) {
 			}
 			h.life("ipvlan", options+wired, ns, func(string) {
 				wantLink(t, ns, "ipvlan  mode "+mode, "mtu 1400", "02:00:00:00:00:05", "inet 10.7.0.5/24", "inet6 fd00:7::5/64")
-				routesHonoured(t, ns)
+				routesHonored(t, ns)
 				nettest.Run(t, ns, "ping", "-c1", "-W2", "10.7.0.1")
 				nettest.Run(t, ns, "ping", "-c1", "-W2", "fd00:7::1")
 			})
@@ -322,7 +322,7 @@ func TestVlan(t *testing.T) {
 	h.life("vlan", `,"master":"ens5","vlanId":7,"mtu":1400`+wired, ns, func(string) {
 		wantLink(t, ns, "vlan protocol 802.1Q id 7", "mtu 1400", "02:00:00:00:00:05", "inet 10.7.0.5/24",
 			"inet6 fd00:7::5/64")
-		routesHonoured(t, ns)
+		routesHonored(t, ns)
 		nettest.Run(t, ns, "ping", "-c1", "-W2", "10.7.0.1")
 		nettest.Run(t, ns, "ping", "-c1", "-W2", "fd00:7::1")
 	})
@@ -342,7 +342,7 @@ func TestDummy(t *testing.T) {
 	ns := quickNS(t)
 	h.life("dummy", wired, ns, func(string) {
 		wantLink(t, ns, "dummy", "inet 10.7.0.5/24", "inet6 fd00:7::5/64", "UP")
-		routesHonoured(t, ns)
+		routesHonored(t, ns)
 	})
 }
 
@@ -368,7 +368,7 @@ func TestTap(t *testing.T) {
 			h.life("tap", tc.options, ns, func(string) {
 				wantLink(t, ns, append(tc.words, "UP")...)
 				if strings.Contains(tc.options, "ipam") {
-					routesHonoured(t, ns)
+					routesHonored(t, ns)
 				}
 			})
 		})

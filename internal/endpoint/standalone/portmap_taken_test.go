@@ -203,10 +203,10 @@ func TestPortmapForgetsConnections(t *testing.T) {
 // TestPortmapOptions looks at what each option does to packets.
 func TestPortmapOptions(t *testing.T) {
 	for name, c := range map[string]struct {
-		options             string
-		backend             bool
-		world, other        string // as whom the world is seen, by its first and by its other address
-		loopback, neighbour bool
+		options            string
+		backend            bool
+		world, other       string // as whom the world is seen, by its first and by its other address
+		loopback, neighbor bool
 	}{
 		"plain":                  {"", true, "192.0.2.2", "192.0.2.3", true, true},
 		"masqAll":                {`,"masqAll":true`, true, "10.6.0.1", "10.6.0.1", true, true},
@@ -245,10 +245,10 @@ func TestPortmapOptions(t *testing.T) {
 				if got := seen(nil, "tcp", "127.0.0.1:8080") != ""; got != c.loopback {
 					t.Errorf("127.0.0.1 answers: %t", got)
 				}
-				if got := seen(ns[1], "tcp", "192.0.2.1:8080") != ""; got != c.neighbour {
-					t.Errorf("the neighbour is answered: %t", got)
+				if got := seen(ns[1], "tcp", "192.0.2.1:8080") != ""; got != c.neighbor {
+					t.Errorf("the neighbor is answered: %t", got)
 				}
-				if got := seen(ns[0], "tcp", "192.0.2.1:8080") != ""; got != (c.loopback && c.neighbour) {
+				if got := seen(ns[0], "tcp", "192.0.2.1:8080") != ""; got != (c.loopback && c.neighbor) {
 					t.Errorf("the container is answered by itself: %t", got)
 				}
 				h.must("portmap", "DEL", ports, ns[0], "CNI_CONTAINERID=c0")

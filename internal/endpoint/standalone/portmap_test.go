@@ -162,7 +162,7 @@ func TestPortmapTraffic(t *testing.T) {
 			sameJSON(t, prev, result.stdout)
 			h.must("portmap", "CHECK", ports, a)
 			settled(t)
-			own, neighbour := addressOf(t, prev), addressOf(t, other)
+			own, neighbor := addressOf(t, prev), addressOf(t, other)
 			gw := "10.6.0.1"
 			any6 := "fd00:6::1"
 			for _, c := range []struct {
@@ -196,7 +196,7 @@ func TestPortmapTraffic(t *testing.T) {
 				{b, "tcp", "192.0.2.1:8080", "*"},
 				{b, "udp", gw + ":5353", "*"},
 				{b, "tcp", "[" + any6 + "]:8080", "*"},
-				{b, "tcp", own + ":80", neighbour},
+				{b, "tcp", own + ":80", neighbor},
 			} {
 				got := seen(c.from, c.network, c.to)
 				if got != c.want && (c.want != "*" || got == "") {
@@ -223,5 +223,5 @@ func TestPortmapTraffic(t *testing.T) {
 
 func name(ns *netns.NS, of ...*netns.NS) string {
 	i := slices.Index(of, ns)
-	return append([]string{"world", "itself", "neighbour"}, "node")[(i+4)%4]
+	return append([]string{"world", "itself", "neighbor"}, "node")[(i+4)%4]
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // Announce tells the wire who has which address: a gratuitous ARP request (RFC 5944, 4.6) for IPv4, an unsolicited
-// neighbour advertisement (RFC 4861, 7.2.6) for IPv6. One socket serves all the effects, and nobody waits for its end:
+// neighbor advertisement (RFC 4861, 7.2.6) for IPv6. One socket serves all the effects, and nobody waits for its end:
 // to close one of this kind the kernel takes ten milliseconds, four times what the rest of an ADD needs.
 func Announce(ns *netns.NS, effects []state.Effect) error {
 	return ns.Do(func() error {

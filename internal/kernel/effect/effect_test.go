@@ -78,7 +78,7 @@ func TestAnnounce(t *testing.T) {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatalf("the neighbour still has the old MAC:\n%s", out)
+			t.Fatalf("the neighbor still has the old MAC:\n%s", out)
 		}
 	}
 }

@@ -29,16 +29,16 @@ func bounded(t testing.TB) context.Context {
 	return ctx
 }
 
-// flavours runs a test with the iptables that keeps its tables in nft and with the older one.
-func flavours(t *testing.T, test func(t *testing.T)) {
-	for _, flavour := range []string{"nft", "legacy"} {
-		t.Run(flavour, func(t *testing.T) {
+// flavors runs a test with the iptables that keeps its tables in nft and with the older one.
+func flavors(t *testing.T, test func(t *testing.T)) {
+	for _, flavor := range []string{"nft", "legacy"} {
+		t.Run(flavor, func(t *testing.T) {
 			dir := t.TempDir()
 			for _, program := range []string{"iptables", "ip6tables"} {
 				for _, rest := range []string{"", "-save", "-restore"} {
-					path, err := Find("", program+"-"+flavour+rest)
+					path, err := Find("", program+"-"+flavor+rest)
 					if err != nil {
-						nettest.Without(t, "no "+program+"-"+flavour+rest+" on this machine")
+						nettest.Without(t, "no "+program+"-"+flavor+rest+" on this machine")
 					}
 					if err := os.Symlink(path, filepath.Join(dir, program+rest)); err != nil {
 						t.Fatal(err)
@@ -102,7 +102,7 @@ func save(t *testing.T, ns *netns.NS, program string) []string {
 	return out
 }
 
-func TestApplyAndRemove(t *testing.T) { flavours(t, applyAndRemove) }
+func TestApplyAndRemove(t *testing.T) { flavors(t, applyAndRemove) }
 
 func applyAndRemove(t *testing.T) {
 	ns, c := space(t)
@@ -142,7 +142,7 @@ func applyAndRemove(t *testing.T) {
 }
 
 // TestVandal: whatever is done to the chains by hand is found, and put right.
-func TestVandal(t *testing.T) { flavours(t, vandal) }
+func TestVandal(t *testing.T) { flavors(t, vandal) }
 
 func vandal(t *testing.T) {
 	ns, c := space(t)
@@ -186,7 +186,7 @@ func vandal(t *testing.T) {
 }
 
 // TestLoose: a rule in an administrator's words is put there once, found, and removed.
-func TestLoose(t *testing.T) { flavours(t, loose) }
+func TestLoose(t *testing.T) { flavors(t, loose) }
 
 func loose(t *testing.T) {
 	ns, c := space(t)
@@ -220,7 +220,7 @@ func loose(t *testing.T) {
 }
 
 // TestManyAtOnce: what many callers share is there once, and nothing of anybody is lost.
-func TestManyAtOnce(t *testing.T) { flavours(t, manyAtOnce) }
+func TestManyAtOnce(t *testing.T) { flavors(t, manyAtOnce) }
 
 func manyAtOnce(t *testing.T) {
 	ns, _ := space(t)
@@ -253,7 +253,7 @@ func manyAtOnce(t *testing.T) {
 }
 
 // TestWalk goes from any state to any other.
-func TestWalk(t *testing.T) { flavours(t, walk) }
+func TestWalk(t *testing.T) { flavors(t, walk) }
 
 func walk(t *testing.T) {
 	_, c := space(t)
@@ -302,7 +302,7 @@ func TestAbsentAndRefused(t *testing.T) {
 }
 
 // TestChainInUse: a chain that another rule leads to stays; the rule may be another interface's of the same container.
-func TestChainInUse(t *testing.T) { flavours(t, chainInUse) }
+func TestChainInUse(t *testing.T) { flavors(t, chainInUse) }
 
 func chainInUse(t *testing.T) {
 	ns, c := space(t)

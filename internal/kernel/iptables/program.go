@@ -26,7 +26,7 @@ var ErrAbsent = errors.New("program is absent")
 type Conn struct {
 	ns      *netns.NS
 	root    string
-	flavour string
+	flavor string
 }
 
 // New speaks of ns; nil is the process's own namespace. ns must stay open as long as the Conn is used. root is where
@@ -43,20 +43,20 @@ const (
 // Of is the same namespace by programs of one kind, as far as the host has them.
 func (c *Conn) Of(kind string) *Conn {
 	other := *c
-	other.flavour = "-" + kind
+	other.flavor = "-" + kind
 	return &other
 }
 
 // program is the name of a program of the wanted kind: iptables-legacy-save.
 func (c *Conn) program(t state.IPTables, rest string) string {
-	flavour := c.flavour
+	flavor := c.flavor
 	switch {
 	case t.Legacy:
-		flavour = "-" + Legacy
+		flavor = "-" + Legacy
 	case t.NFT:
-		flavour = "-" + NFT
+		flavor = "-" + NFT
 	}
-	if name := t.Program() + flavour + rest; flavour != "" {
+	if name := t.Program() + flavor + rest; flavor != "" {
 		if _, err := Find(c.root, name); err == nil {
 			return name
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// FoundNeigh is a neighbour entry as the kernel holds it.
+// FoundNeigh is a neighbor entry as the kernel holds it.
 type FoundNeigh struct {
 	state.Neigh
 	Index int
@@ -66,7 +66,7 @@ func GetNeigh(n state.Neigh, index int) *rtnl.Message {
 	return m
 }
 
-// AskNeigh has the kernel ask for a neighbour on the wire.
+// AskNeigh has the kernel ask for a neighbor on the wire.
 func AskNeigh(n state.Neigh, index int) *rtnl.Message {
 	m := rtnl.New(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE, "ask for", n,
 		ndmsg(family(n.IP), index, unix.NUD_NONE, unix.NTF_USE))
@@ -81,7 +81,7 @@ func ListNeighs(index int, proxy bool) *rtnl.Message {
 	if proxy {
 		ntf = unix.NTF_PROXY
 	}
-	m := rtnl.New(unix.RTM_GETNEIGH, 0, "read", rtnl.Name("neighbours"), ndmsg(0, 0, 0, ntf)).Forgiving(unix.ENODEV)
+	m := rtnl.New(unix.RTM_GETNEIGH, 0, "read", rtnl.Name("neighbors"), ndmsg(0, 0, 0, ntf)).Forgiving(unix.ENODEV)
 	if index != 0 {
 		m.Uint32(unix.NDA_IFINDEX, uint32(index))
 	}

@@ -35,10 +35,10 @@ func Messages(b []byte, f func(Answer)) (whole bool) {
 	return len(b) == 0
 }
 
-// Done reports whether the answer is an acknowledgement, a refusal or the end of a dump, rather than content.
+// Done reports whether the answer is an acknowledgment, a refusal or the end of a dump, rather than content.
 func (a Answer) Done() bool { return a.Kind == unix.NLMSG_ERROR || a.Kind == unix.NLMSG_DONE }
 
-// Errno returns the error number of an answer that is Done, 0 for an acknowledgement.
+// Errno returns the error number of an answer that is Done, 0 for an acknowledgment.
 func (a Answer) Errno() unix.Errno {
 	if len(a.Body) < 4 {
 		return 0
@@ -46,7 +46,7 @@ func (a Answer) Errno() unix.Errno {
 	return unix.Errno(-int32(binary.NativeEndian.Uint32(a.Body)))
 }
 
-// Hint returns the kernel's own words about a refusal (extended acknowledgement), if it sent any.
+// Hint returns the kernel's own words about a refusal (extended acknowledgment), if it sent any.
 func (a Answer) Hint() string {
 	if a.Flags&unix.NLM_F_ACK_TLVS == 0 || len(a.Body) < 4 {
 		return ""

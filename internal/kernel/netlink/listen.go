@@ -106,7 +106,7 @@ func (s Subscription) join(fd int) error {
 	return nil
 }
 
-// request sends one request and reads its acknowledgement, which is there when the write returns. What the family sends
+// request sends one request and reads its acknowledgment, which is there when the write returns. What the family sends
 // because of it comes behind.
 func request(fd int, b *Batch) error {
 	b.AddFlags(unix.NLM_F_ACK)

@@ -19,7 +19,7 @@ const (
 	buffer = 16 << 20
 	// datagramSize bounds a part of a dump: the longest rule must fit into one.
 	datagramSize = 64 << 10
-	// datagrams are read at once: a transaction is answered by its generation and an acknowledgement.
+	// datagrams are read at once: a transaction is answered by its generation and an acknowledgment.
 	datagrams = 4
 )
 

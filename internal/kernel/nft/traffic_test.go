@@ -65,7 +65,7 @@ func TestMasquerade(t *testing.T) {
 	}
 }
 
-// acquaint makes neighbours permanent: the kernel's table of those it learns has 1,024 places for all namespaces of the
+// acquaint makes neighbors permanent: the kernel's table of those it learns has 1,024 places for all namespaces of the
 // machine together, and another test's thousand pods may have taken them.
 func acquaint(t *testing.T, pod, node, world *netns.NS) {
 	t.Helper()
@@ -119,7 +119,7 @@ func seenAs(t *testing.T, from, at *netns.NS, to string) string {
 	}
 	defer func() { _ = sender.Close() }()
 	buf := make([]byte, 16)
-	for range 20 { // the first ones may be lost while neighbours are looked for
+	for range 20 { // the first ones may be lost while neighbors are looked for
 		if _, err := sender.Write([]byte("weft")); err != nil {
 			t.Fatal(err)
 		}

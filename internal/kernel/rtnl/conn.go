@@ -133,7 +133,7 @@ func (s *Socket) batch(ctx context.Context, batch []*Message, f func(int, []byte
 	return nil
 }
 
-// pack writes requests into the socket's batch. The last one asks for an acknowledgement, unless it is a question.
+// pack writes requests into the socket's batch. The last one asks for an acknowledgment, unless it is a question.
 func (s *Socket) pack(part []*Message) {
 	for i, m := range part {
 		flags := m.Flags

@@ -15,7 +15,7 @@ type Refusal struct {
 	Type  uint16
 	What  string
 	Errno unix.Errno
-	// Hint is the kernel's own words (extended acknowledgement), may be empty.
+	// Hint is the kernel's own words (extended acknowledgment), may be empty.
 	Hint string
 }
 

@@ -16,7 +16,7 @@ type Conf struct {
 
 // Of takes a name apart; false when it is not about one link.
 func Of(name string) (Conf, bool) {
-	if c, ok := ofNeighbours(name); ok {
+	if c, ok := ofNeighbors(name); ok {
 		return c, true
 	}
 	rest, v4 := strings.CutPrefix(name, "net/ipv4/conf/")
@@ -33,9 +33,9 @@ func Of(name string) (Conf, bool) {
 	return Conf{IPv6: !v4, Link: rest[:cut], Setting: rest[cut+1:]}, true
 }
 
-// ofNeighbours takes net/FAMILY/neigh/LINK/Setting apart; the setting keeps "neigh" in its name, so that it is none of
+// ofNeighbors takes net/FAMILY/neigh/LINK/Setting apart; the setting keeps "neigh" in its name, so that it is none of
 // conf.
-func ofNeighbours(name string) (Conf, bool) {
+func ofNeighbors(name string) (Conf, bool) {
 	rest, v4 := strings.CutPrefix(name, "net/ipv4/neigh/")
 	v6 := false
 	if !v4 {

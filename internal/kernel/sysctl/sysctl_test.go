@@ -75,7 +75,7 @@ func TestNamesOutsideAreRefused(t *testing.T) {
 }
 
 // TestOf takes names apart; those of all links, of new ones and of no link are not about one.
-// A setting of neighbours is one of the link, too, and keeps apart from conf's of the same name.
+// A setting of neighbors is one of the link, too, and keeps apart from conf's of the same name.
 func TestOf(t *testing.T) {
 	for name, want := range map[string]Conf{
 		"net/ipv4/conf/eth0/rp_filter":        {Link: "eth0", Setting: "rp_filter"},

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/kernel/netlink"
 )
 
-// takeNeigh reads a neighbour or a forwarding entry: struct ndmsg and what follows.
+// takeNeigh reads a neighbor or a forwarding entry: struct ndmsg and what follows.
 func (s *Sign) takeNeigh(data []byte, name func(index int) string) {
 	s.Link = name(int(int32(binary.NativeEndian.Uint32(data[4:]))))
 	s.Bridge = data[0] == unix.AF_BRIDGE

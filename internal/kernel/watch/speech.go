@@ -30,7 +30,7 @@ type Speech struct {
 
 // Hear listens on a link of ns (nil: the process's own namespace) to what comes in over it, and puts what is meant into
 // the channel, which holds one and is closed after ctx ends. Announcements are gratuitous ARP, RARP (which a hypervisor
-// sends for its guest) and unsolicited neighbour advertisements; packets has packets with any source count as well.
+// sends for its guest) and unsolicited neighbor advertisements; packets has packets with any source count as well.
 // meant is called by one goroutine.
 func Hear(
 	ctx context.Context, ns *netns.NS, link string, packets bool, meant func(Speech) bool,
@@ -101,7 +101,7 @@ func packetSocket(ns *netns.NS, link string, filter []unix.SockFilter) (*os.File
 	return f, nil
 }
 
-// hearing is the filter: ARP, RARP, neighbour advertisements, and all of IP where packets are wanted.
+// hearing is the filter: ARP, RARP, neighbor advertisements, and all of IP where packets are wanted.
 func hearing(packets bool) []unix.SockFilter {
 	const (
 		load16, load8 = unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, unix.BPF_LD | unix.BPF_B | unix.BPF_ABS
@@ -179,7 +179,7 @@ func (s *Speech) ports(proto uint8, to netip.Addr, rest []byte) {
 	}
 }
 
-// advertised is the address that an unsolicited neighbour advertisement is about (RFC 4861, 4.4).
+// advertised is the address that an unsolicited neighbor advertisement is about (RFC 4861, 4.4).
 func advertised(packet []byte) (netip.Addr, bool) {
 	const solicited = 0x40
 	if packet[6] != unix.IPPROTO_ICMPV6 || packet[7] != 255 || len(packet) < 64 || packet[40] != 136 ||

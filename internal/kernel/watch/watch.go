@@ -26,7 +26,7 @@ const (
 	Link
 	Addr
 	Route
-	// Neigh is an entry of a neighbour table, or of the forwarding table of a device.
+	// Neigh is an entry of a neighbor table, or of the forwarding table of a device.
 	Neigh
 	// Forwarding is the switch that lets a family be forwarded at all.
 	Forwarding
@@ -36,10 +36,10 @@ const (
 type Sign struct {
 	Kind Kind
 	Gone bool
-	// Link is the link's name, for links, addresses, neighbours and routes with a metric; empty for what is on a link that
+	// Link is the link's name, for links, addresses, neighbors and routes with a metric; empty for what is on a link that
 	// is gone.
 	Link string
-	// Addr is the address; of a neighbour its own, of a forwarding entry where its tunnel leads.
+	// Addr is the address; of a neighbor its own, of a forwarding entry where its tunnel leads.
 	Addr netip.Addr
 	// Protocol, Metric, Table, Dst and Gw are those of a route.
 	Protocol uint8
@@ -47,7 +47,7 @@ type Sign struct {
 	Table    uint32
 	Dst      netip.Prefix
 	Gw       netip.Addr
-	// MAC is a neighbour's. Permanent tells that somebody set it, Bridge that it is a forwarding entry of a device.
+	// MAC is a neighbor's. Permanent tells that somebody set it, Bridge that it is a forwarding entry of a device.
 	MAC       [6]byte
 	Permanent bool
 	Bridge    bool

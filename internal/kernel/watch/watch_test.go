@@ -86,7 +86,7 @@ func TestSigns(t *testing.T) {
 	}
 }
 
-// TestEntries hears of neighbours and of a device's forwarding entries, with what they say.
+// TestEntries hears of neighbors and of a device's forwarding entries, with what they say.
 func TestEntries(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	ns := nettest.NS(t, "node")

@@ -31,7 +31,7 @@ func pairOfNodes(t *testing.T) (a, b Endpoint) {
 	}
 	set(nsA, "10.0.0.1/24", "fd00::1/64")
 	set(nsB, "10.0.0.2/24", "fd00::2/64")
-	// Learned neighbours would be lost where somebody else on the machine has filled the kernel's table.
+	// Learned neighbors would be lost where somebody else on the machine has filled the kernel's table.
 	mac := func(ns *netns.NS) string {
 		return strings.Fields(nettest.Run(t, ns, "ip", "-br", "link", "show", "eth0"))[2]
 	}

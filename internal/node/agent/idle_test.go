@@ -28,7 +28,7 @@ func TestIdle(t *testing.T) {
 	}
 	k := newKubeWorld(t, 1)
 	w := k.nodes[0]
-	nettest.Run(t, w.node, "ip", "addr", "add", "192.168.255.1/16", "dev", "eth0") // all nodes are neighbours
+	nettest.Run(t, w.node, "ip", "addr", "add", "192.168.255.1/16", "dev", "eth0") // all nodes are neighbors
 	images := []fields{
 		{
 			"sizeBytes": 123456789, "names": []string{

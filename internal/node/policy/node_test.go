@@ -175,7 +175,7 @@ func TestMachinesUntracked(t *testing.T) {
 	w.eventually("it is said", func() bool { return strings.Contains(w.log.String(), "bridges do not show connections") })
 }
 
-// TestMachinesIPv6: so it is by IPv6, whose neighbours are found all the same, and what goes to everybody is judged,
+// TestMachinesIPv6: so it is by IPv6, whose neighbors are found all the same, and what goes to everybody is judged,
 // too.
 func TestMachinesIPv6(t *testing.T) {
 	w := newWorld(t)

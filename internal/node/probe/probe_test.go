@@ -42,15 +42,15 @@ func join(t *testing.T, backend string, spoiled bool) *pair {
 			fmt.Sprintf("addr add fd00::%d/64 dev eth0 nodad", i+1))
 	}
 	for i := range p.nodes {
-		p.neighbour(i)
+		p.neighbor(i)
 		p.topo[i] = p.reconcile(i, backend)
 	}
 	return p
 }
 
-// neighbour makes the other node's entry a permanent one: the machine's table of neighbours is one for all namespaces,
+// neighbor makes the other node's entry a permanent one: the machine's table of neighbors is one for all namespaces,
 // and others may fill it.
-func (p *pair) neighbour(i int) {
+func (p *pair) neighbor(i int) {
 	p.t.Helper()
 	mac, fields := "", strings.Fields(nettest.Run(p.t, p.nodes[1-i], "ip", "-o", "link", "show", "eth0"))
 	for j, f := range fields {

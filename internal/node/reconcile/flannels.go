@@ -52,7 +52,7 @@ func (f flannels) made(r state.Route) bool {
 		slices.ContainsFunc(f.networks, func(n netip.Prefix) bool { return n.Contains(r.Dst.Addr()) })
 }
 
-// takeOver does so, once after a start: no flannel can come later. Its neighbours and forwarding entries went with
+// takeOver does so, once after a start: no flannel can come later. Its neighbors and forwarding entries went with
 // sweep.
 func (r *Reconciler) takeOver(ctx context.Context, spaces kernel.Spaces, before state.Space, t mesh.Topology) error {
 	if r.tookOver {

@@ -61,7 +61,7 @@ func (l *large) pass(peers int) (messages int) {
 	}
 	have, err := l.conn.ReadMarked(l.t.Context(), kernel.Marks{Alias: mesh.Mark, Protocols: []uint8{mesh.Protocol}})
 	if err != nil || len(have.Routes) != peers || len(have.Neighs) != peers || len(have.FDBs) != peers {
-		l.t.Fatalf("%d peers: %d routes, %d neighbours, %d entries: %v", peers, len(have.Routes), len(have.Neighs),
+		l.t.Fatalf("%d peers: %d routes, %d neighbors, %d entries: %v", peers, len(have.Routes), len(have.Neighs),
 			len(have.FDBs), err)
 	}
 	return messages

@@ -153,7 +153,7 @@ func TestBlocksThroughTunnels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	within(t, soon, "neighbours are reached without a tunnel", func() bool {
+	within(t, soon, "neighbors are reached without a tunnel", func() bool {
 		r := n1.routes(t)
 		return strings.Count(r, " via ") == 4 && !strings.Contains(r, "flannel") &&
 			!strings.Contains(nettest.Run(t, n1.node, "ip", "neigh", "show", "dev", "flannel.1"), "192.168.0.2")
@@ -223,7 +223,7 @@ func acrossSubnets(t *testing.T, kind model.EncapsulationKind, device string) {
 		}
 	}
 	if wrapped(n2, func() { reach(n1, n2) }) {
-		t.Error("packets to a neighbour are wrapped")
+		t.Error("packets to a neighbor are wrapped")
 	}
 	if !wrapped(n3, func() { reach(n1, n3) }) || !wrapped(n3, func() { reach(n2, n3) }) {
 		t.Error("packets to another network are not wrapped")

@@ -113,7 +113,7 @@ func (c *cluster) machine(hub *netns.NS, i int) *machine {
 	ip(c.t, m.pod, "link set lo up", "link set eth0 up", "addr add "+m.addrs[0]+"/32 dev eth0",
 		"addr add "+m.addrs[1]+"/128 dev eth0 nodad",
 		"route add default via 169.254.1.1 dev eth0 onlink", "route add default via fe80::1 dev eth0")
-	// The machine's table of neighbours is one for all namespaces; when others fill it, only permanent entries are left.
+	// The machine's table of neighbors is one for all namespaces; when others fill it, only permanent entries are left.
 	for j := 1; j <= 3; j++ {
 		if j != i {
 			neigh(c.t, m.node, "eth0", j, fmt.Sprintf("192.168.0.%d", j), fmt.Sprintf("fd00::%d", j))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package mesh plans how the pods of other nodes are reached from this one: from the nodes of a cluster and what the
-// kernel said about this node's links, it says which devices, neighbours and routes should exist, and what a process in
+// kernel said about this node's links, it says which devices, neighbors and routes should exist, and what a process in
 // user space must carry. It is pure, and its result prints itself.
 //
 // # Vocabulary
@@ -9,7 +9,7 @@
 //   - Self: the node that is planned for. Peer: any other node.
 //   - Underlay: the link that holds self's own address (InternalIP) of a family; packets to peers leave through it.
 //   - Back end: how packets get from node to node; a row of the table Config.Backends, with functions that plan.
-//     host-gw: plain routes, the peer's own address as gateway, so peers must be neighbours on the underlay.
+//     host-gw: plain routes, the peer's own address as gateway, so peers must be neighbors on the underlay.
 //   - Published: what a node says of how it is reached, in flannel's words. Each peer is reached by the back end that
 //     it publishes, and the node's part holds what every back end in use needs.
 //   - Tunnel: what a process must keep because the kernel has no device for it. Keys are never in a plan, only their

@@ -33,7 +33,7 @@ func gateway(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) {
 	if !u.Reaches(via) {
 		return Part{}, &Problem{
 			[]string{peer.Name},
-			fmt.Sprintf("node %s: its address %s is no neighbour on %s (%v)", peer.Name, via, u.Link, u.OnLink),
+			fmt.Sprintf("node %s: its address %s is no neighbor on %s (%v)", peer.Name, via, u.Link, u.OnLink),
 			"host-gw needs all nodes on one network; put the node there, or encapsulate (vxlan)",
 		}
 	}

@@ -208,7 +208,7 @@ func links(c *model.Cluster) []string {
 }
 
 // TestPackets compares each plan with what a packet needs: its destination belongs to one node only, and that node is a
-// neighbour that nobody else pretends to be.
+// neighbor that nobody else pretends to be.
 func TestPackets(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		c := clusters(r)

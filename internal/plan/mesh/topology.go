@@ -46,13 +46,13 @@ type Topology struct {
 type Underlay struct {
 	Link    string     `json:"link"`
 	Address netip.Addr `json:"address"` // self's own
-	// OnLink are the prefixes whose addresses are neighbours.
+	// OnLink are the prefixes whose addresses are neighbors.
 	OnLink []netip.Prefix `json:"onLink"`
 	// MTU is the link's, in bytes.
 	MTU int `json:"mtu"`
 }
 
-// Reaches tells whether an address is a neighbour.
+// Reaches tells whether an address is a neighbor.
 func (u Underlay) Reaches(a netip.Addr) bool {
 	return slices.ContainsFunc(u.OnLink, func(p netip.Prefix) bool { return p.Contains(a) })
 }

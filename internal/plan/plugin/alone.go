@@ -54,7 +54,7 @@ func (i alone) step(in Input, a addressed, dns model.DNS) (Step, error) {
 	return Step{Fragment: f, Result: result}, nil
 }
 
-// notify has the kernel tell the neighbours whenever the link comes up or changes its MAC.
+// notify has the kernel tell the neighbors whenever the link comes up or changes its MAC.
 func notify(f *state.Fragment, link string, v6 bool) {
 	f.Pod.Sysctls = append(f.Pod.Sysctls, state.Sysctl{Name: "net/ipv4/conf/" + link + "/arp_notify", Value: "1"})
 	if v6 {

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// guardTable has who is at a bridge's port speak for itself alone: by its MAC and its addresses, in ARP and neighbour
+// guardTable has who is at a bridge's port speak for itself alone: by its MAC and its addresses, in ARP and neighbor
 // advertisements as well; not as a router, not as a DHCP server, not tagged.
 //
 // Records of pods keep the table as it was when they were attached. One whose sets have become others has another name,

@@ -30,7 +30,7 @@ type source struct {
 // for, and so is what is for the node's own loopback addresses, which the link would let through, and what a router
 // says. A pod costs elements only.
 //
-// Who a neighbour is, no pod can change: the entries on both ends are permanent.
+// Who a neighbor is, no pod can change: the entries on both ends are permanent.
 func (s source) tables(k model.AttachmentKey) []state.Table {
 	mark := elementMark(k)
 	add := func(set *state.Set, key ...string) {

@@ -149,7 +149,7 @@ func networks() map[string]string {
 }
 
 // TestPodsReachEachOtherAtOnce attaches two containers and sends packets between them and the gateway, both families,
-// without waiting: silence on a bridge must not cost neighbour discovery.
+// without waiting: silence on a bridge must not cost neighbor discovery.
 func TestPodsReachEachOtherAtOnce(t *testing.T) {
 	for name, conf := range networks() {
 		t.Run(name, func(t *testing.T) {

@@ -136,7 +136,7 @@ func variant(c portmapConf) string {
 // hostPorts is the table of a variant without elements. Whoever speaks to a port of the node is marked and sent to
 // where the maps say: those of an address before those of all. What was sent on is masqueraded where the answer would
 // not come back through this node: when a container speaks to itself; when it leaves over the link that it came from (a
-// neighbour on a bridge); and when its source is this node's loopback address. That is so for IPv4 alone: an answer to
+// neighbor on a bridge); and when its source is this node's loopback address. That is so for IPv4 alone: an answer to
 // ::1 from another link is thrown away by the kernel. An address in 127.0.0.0/8 never comes over a link; the kernel
 // refuses it but where it is told to route such addresses. The mark is gone before others masquerade by marks (priority
 // 100).
@@ -190,7 +190,7 @@ func hostPorts(c portmapConf) state.Table {
 	return t
 }
 
-// local leads what is sent to an address of the node, and fulfils the conditions, to the maps.
+// local leads what is sent to an address of the node, and fulfills the conditions, to the maps.
 func local(c portmapConf) []state.NftRule {
 	to := "fib daddr type local jump hostports" + variant(c)
 	v4, v6 := conditions(c.ConditionsV4), conditions(c.ConditionsV6)

@@ -87,7 +87,7 @@ func (m *mover) routes(ip model.IP, table uint32) []state.Route {
 	if ip.Address.Addr().Is6() {
 		any = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 		link := linkLocal(m.link, state.MAC{}).Prefix.Masked()
-		add(state.Route{Dst: link, Link: m.link, Table: table, Metric: 256}) // else the gateway would be asked for neighbours
+		add(state.Route{Dst: link, Link: m.link, Table: table, Metric: 256}) // else the gateway would be asked for neighbors
 	}
 	if !slices.ContainsFunc(out, func(r state.Route) bool { return r.Dst == any }) {
 		add(state.Route{Dst: any, Gw: ip.Gateway, Link: m.link, Table: table})
@@ -96,7 +96,7 @@ func (m *mover) routes(ip model.IP, table uint32) []state.Route {
 }
 
 // finish takes what was moved out of the main table. A route of none of the addresses stays, and so does the one to the
-// neighbours' link-local addresses, which have no rule.
+// neighbors' link-local addresses, which have no rule.
 func (m *mover) finish(step *Step) {
 	for i, r := range m.planned {
 		if !m.moved[i] {

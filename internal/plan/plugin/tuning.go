@@ -202,7 +202,7 @@ func (c tuning) result(r model.Request, prev model.Result) model.Result {
 	return prev
 }
 
-// announce tells the neighbours that the interface's addresses have another MAC from now on.
+// announce tells the neighbors that the interface's addresses have another MAC from now on.
 func (c tuning) announce(r model.Request, prev model.Result) []state.Effect {
 	if c.mac.IsZero() {
 		return nil

@@ -67,7 +67,7 @@ func linkLocal(link string, mac state.MAC) state.Addr {
 	return state.Addr{Link: link, Prefix: netip.PrefixFrom(netip.AddrFrom16(a), 64), NoDAD: true}
 }
 
-// hostLinkLocal is linkLocal for the node's end of a routed pair, which needs it to ask for its neighbour. It brings no
+// hostLinkLocal is linkLocal for the node's end of a routed pair, which needs it to ask for its neighbor. It brings no
 // route of its own: the kernel walks over all IPv6 routes of the node whenever a link comes up.
 func hostLinkLocal(link string, mac state.MAC) state.Addr {
 	a := linkLocal(link, mac)

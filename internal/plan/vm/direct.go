@@ -122,7 +122,7 @@ func (p *planner) direct4(j *state.Join, g *model.Guest) (state.MAC, error) {
 	if !gw.IsValid() || p.addr(false).Contains(gw) {
 		return state.MAC{}, nil
 	}
-	mac := p.neighbour(gw)
+	mac := p.neighbor(gw)
 	switch {
 	case mac.IsZero() && p.Subnet != 0:
 		return mac, p.unanswered(gw)
@@ -159,7 +159,7 @@ func (p *planner) direct6(j *state.Join, g *model.Guest) (state.MAC, error) {
 		return state.MAC{}, nil
 	}
 	gw := p.gateway(true)
-	mac := p.neighbour(gw)
+	mac := p.neighbor(gw)
 	if mac.IsZero() {
 		if gw.IsValid() && p.Answers[gateways(p.names.pod)].Found {
 			return mac, p.unanswered(gw)
@@ -203,8 +203,8 @@ func (p *planner) gateway(v6 bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// neighbour is the MAC of an address on the pod's link; zero where it is not known.
-func (p *planner) neighbour(ip netip.Addr) state.MAC {
+// neighbor is the MAC of an address on the pod's link; zero where it is not known.
+func (p *planner) neighbor(ip netip.Addr) state.MAC {
 	for _, n := range p.Answers[gateways(p.names.pod)].Neighs {
 		if n.IP == ip {
 			return n.MAC

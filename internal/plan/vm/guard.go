@@ -16,7 +16,7 @@ const GuardTable = "weft_guard_"
 
 // guard has a guest speak for itself alone. It owns its wire as no container does, so what it sends is looked at where
 // it comes out of the tap, before the bridge learns of it: by its hardware address and its addresses, in ARP and
-// neighbour advertisements as well; not as a router, not as a DHCP server, not tagged, not to the pod's loopback
+// neighbor advertisements as well; not as a router, not as a DHCP server, not tagged, not to the pod's loopback
 // addresses, which route_localnet would let through. Who may say everything on its wire (a network without addresses)
 // has no guard.
 func (p *planner) guard(own []netip.Addr) {

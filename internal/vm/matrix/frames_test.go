@@ -103,8 +103,8 @@ func arp(mac []byte, is netip.Addr, to []byte, whom netip.Addr) []byte {
 	return slices.Concat([]byte{0, 1, 8, 0, 6, 4, 0, 2}, mac, is.AsSlice(), to, whom.AsSlice())
 }
 
-// neighbour is an advertisement that says whose an address is.
-func neighbour(is netip.Addr, mac []byte) []byte {
+// neighbor is an advertisement that says whose an address is.
+func neighbor(is netip.Addr, mac []byte) []byte {
 	return slices.Concat([]byte{0x20, 0, 0, 0}, is.AsSlice(), []byte{2, 1}, mac)
 }
 

@@ -77,7 +77,7 @@ func (s stage) attacks() []attack {
 		return slices.Concat(ether(every, s.mac, typeARP, arp(other, s.own[0], every, s.own[0])), w)
 	})
 	add("the gateway's advertisement", func(w []byte) []byte {
-		m := icmp6(s.own[1], nodes, 136, slices.Concat(neighbour(s.gateway[1], s.mac), w))
+		m := icmp6(s.own[1], nodes, 136, slices.Concat(neighbor(s.gateway[1], s.mac), w))
 		return ether(routers, s.mac, typeIPv6, ip(s.own[1], nodes, protoICMPv6, m))
 	})
 	add("a question from the gateway", func(w []byte) []byte {

@@ -147,15 +147,15 @@ func TestDirectSubnet(t *testing.T) {
 					t.Errorf("no %q in\n%s", want, out)
 				}
 			}
-			if mac := neighbour(t, guest, "10.244.1.77"); mac == "" {
+			if mac := neighbor(t, guest, "10.244.1.77"); mac == "" {
 				t.Errorf("nobody has answered for 10.244.1.77")
 			}
 		})
 	}
 }
 
-// neighbour is who a guest believes to have an address.
-func neighbour(t *testing.T, guest *netns.NS, ip string) string {
+// neighbor is who a guest believes to have an address.
+func neighbor(t *testing.T, guest *netns.NS, ip string) string {
 	t.Helper()
 	words := strings.Fields(nettest.Run(t, guest, "ip", "neigh", "show", ip))
 	for i, word := range words {

@@ -41,7 +41,7 @@ func newWorld(t *testing.T) *world {
 	nettest.Need(t, "tap")
 	w := &world{t: t, pod: nettest.NS(t, "pod"), far: nettest.NS(t, "far")}
 	w.Config = Config{Dir: filepath.Join(t.TempDir(), "vm"), Log: slog.New(slog.DiscardHandler)}
-	// Addresses that the kernel chooses count at once: what asks for a neighbour need not wait.
+	// Addresses that the kernel chooses count at once: what asks for a neighbor need not wait.
 	nettest.Run(t, w.pod, "sysctl", "-qw", "net.ipv6.conf.all.accept_dad=0", "net.ipv6.conf.default.accept_dad=0")
 	for link, wire := range map[string]string{"eth0": "wire", blueLink: "wireb"} {
 		w.ip(w.far, "link add "+wire+" type veth peer name "+link+" netns "+w.pod.Path())

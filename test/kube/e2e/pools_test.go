@@ -30,7 +30,7 @@ func TestPools(t *testing.T) {
 	plain := ns + "-plain"
 	c.kubectl(t, "create", "namespace", plain)
 	c.overToPools(t)
-	c.apply(t, ns, deployment("tunnelled", 2))
+	c.apply(t, ns, deployment("tunneled", 2))
 	pods := c.allReady(t, ns, 4, time.Minute) // those of before are the same ones
 	for _, p := range old {
 		if !slices.ContainsFunc(pods, func(o Pod) bool {
@@ -42,7 +42,7 @@ func TestPools(t *testing.T) {
 	c.apply(t, plain, deployment("plain", 2))
 	pods = append(pods, c.allReady(t, plain, 2, time.Minute)...)
 	in := map[string]netip.Prefix{
-		"old": netip.MustParsePrefix("10.244.0.0/16"), "tunnelled": netip.MustParsePrefix("10.77.0.0/20"),
+		"old": netip.MustParsePrefix("10.244.0.0/16"), "tunneled": netip.MustParsePrefix("10.77.0.0/20"),
 		"plain": netip.MustParsePrefix("10.78.0.0/24"),
 	}
 	for _, p := range pods {

@@ -62,7 +62,7 @@ chain_bridge() {
 	routes_to "$1"
 }
 
-# chain_flannel NODE: flannel's plugin, with the file and the routes that its daemon makes where nodes are neighbours.
+# chain_flannel NODE: flannel's plugin, with the file and the routes that its daemon makes where nodes are neighbors.
 chain_flannel() {
 	[ -x "$REFERENCE/bridge" ] || die "the reference plugins are not in $REFERENCE: make peers"
 	"$here/build.sh" flannel

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -87,7 +86,7 @@ func (w *world) keys() map[string]string {
 func (w *world) config() etcd.Config {
 	return etcd.Config{
 		Access: etcd.Access{Endpoints: []string{w.URL}, Prefix: w.prefix},
-		Log:    slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now, After: time.After,
+		Log:    slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
 		Random: func(int) int { return 0 },
 	}
 }

@@ -47,7 +47,7 @@ func frame4(src, dst net.HardwareAddr, from, to netip.Addr, message []byte) []by
 }
 
 // parse4 takes the message for a client out of a frame, and the sender's hardware address. The checksum of UDP is not
-// looked at: a neighbour on the same machine leaves it to hardware that there is not.
+// looked at: a neighbor on the same machine leaves it to hardware that there is not.
 func parse4(f []byte) (message []byte, from net.HardwareAddr, err error) {
 	if len(f) < etherLen+ipLen+udpLen || binary.BigEndian.Uint16(f[12:]) != 0x0800 {
 		return nil, nil, errFrame

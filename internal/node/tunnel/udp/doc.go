@@ -11,7 +11,7 @@
 // The kernel hands over what a TCP connection sends as one large packet (TSO), outward cuts it into what fits into the
 // wire and gives the pieces, and whatever else goes to the same node, to the socket in one message that the kernel cuts
 // into datagrams (UDP_SEGMENT). The other way, datagrams of one sender arrive together (UDP_GRO), and inward joins the
-// neighbouring packets of one connection into a large one again before it writes to the device. Packets are never held
+// neighboring packets of one connection into a large one again before it writes to the device. Packets are never held
 // back for company: what waits is sent.
 //
 // Both directions have a goroutine of their own that reads without waiting while there is something to read and else

@@ -19,7 +19,7 @@ const (
 	dontFrag  = 0x4000
 )
 
-// group is one packet, or the neighbouring packets of one connection that the kernel takes as one.
+// group is one packet, or the neighboring packets of one connection that the kernel takes as one.
 type group struct {
 	first  packet
 	head   int // length of the headers; 0: nothing can join

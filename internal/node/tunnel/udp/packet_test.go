@@ -214,7 +214,7 @@ func TestJoin(t *testing.T) {
 		{"second one spoilt", [][]byte{tcp(100, 0), change(tcp(100, 100), func(b []byte) { b[60]++ })}, 2},
 		{"another TOS", [][]byte{tcp(100, 0), change(tcp(100, 100), func(b []byte) { b[1] = 3; resum(b) })}, 2},
 		{"another connection", [][]byte{tcp(100, 0), change(tcp(100, 100), func(b []byte) { b[21]++; resum(b) })}, 2},
-		{"another acknowledgement", [][]byte{tcp(100, 0), change(tcp(100, 100), func(b []byte) { b[30]++; resum(b) })}, 2},
+		{"another acknowledgment", [][]byte{tcp(100, 0), change(tcp(100, 100), func(b []byte) { b[30]++; resum(b) })}, 2},
 		{
 			"pushed", [][]byte{tcp(100, 0), change(tcp(100, 100), func(b []byte) { b[33] |= tcpPSH; resum(b) }), tcp(100, 200)},
 			2,

@@ -85,7 +85,7 @@ func newLab(t testing.TB, bridged bool) *lab {
 	return l
 }
 
-// pod makes a pod as the routed design does, for this test's purposes: /32 and /128, permanent neighbours.
+// pod makes a pod as the routed design does, for this test's purposes: /32 and /128, permanent neighbors.
 func (l *lab) pod(number int) {
 	node := podNode(number)
 	ns, host := nettest.NS(l, fmt.Sprintf("p%d", number)), l.places[nodeAddrs(nodes()[node-1])[0]]
