@@ -27,15 +27,22 @@ const guardPriority = -10
 // IP protocols of packets in packets.
 const protoIPIP, protoSixInFour = "4", "41"
 
-// guard is the table: sets of addresses, so that a packet costs the same with one peer and with thousands.
-func (p *Planner) guard(nodes []model.Node, unusable map[claim]bool, used []encapsulation) state.Table {
-	peers, sources := p.senders(nodes, unusable)
+// guard is who may send what through the node's tunnels: peers, from their own addresses and their pods'.
+type guard struct {
+	p        *Planner
+	nodes    []model.Node
+	unusable map[claim]bool // what of the nodes' prefixes does not count
+}
+
+// table is the nft table: sets of addresses, so that a packet costs the same with one peer and with thousands.
+func (g guard) table(used []encapsulation) state.Table {
+	peers, sources := g.senders()
 	t := state.Table{Family: "inet", Name: GuardTable}
 	t.Sets = append(t.Sets, addrSets("peers", peers)...)
-	t.Sets = append(t.Sets, addrSets("self", p.ends())...)
-	outside, lenient := p.outside(nodes)
+	t.Sets = append(t.Sets, addrSets("self", g.ends())...)
+	outside, lenient := g.outside()
 	t.Sets = append(t.Sets, outside...)
-	relays, relayed := p.relays(nodes, unusable)
+	relays, relayed := g.relays()
 	t.Sets, lenient = append(t.Sets, relays...), append(lenient, relayed...)
 	// where packets of protocols without ports go
 	ended := map[string]string{protoIPIP: "foreign", protoSixInFour: "foreign"}
@@ -48,7 +55,7 @@ func (p *Planner) guard(nodes []model.Node, unusable map[claim]bool, used []enca
 			port := strconv.Itoa(int(e.port))
 			ports, tunnels[port] = append(ports, port), e.name
 		}
-		t.Chains = append(t.Chains, e.chains(sources, lenient, p.atSelf())...)
+		t.Chains = append(t.Chains, e.chains(sources, lenient, g.atSelf())...)
 	}
 	t.Sets = append(t.Sets, sources.sets...)
 	// A comparison costs less than a lookup: most packets are TCP or go to another port, and there is hardly ever more
@@ -78,7 +85,7 @@ func (p *Planner) guard(nodes []model.Node, unusable map[claim]bool, used []enca
 	}
 	forward = append(forward, rules("icmpv6 type 133-137 ip6 hoplimit != 255 counter drop")...)
 	t.Chains = append(t.Chains,
-		state.Chain{Name: "foreign", Rules: p.foreign()},
+		state.Chain{Name: "foreign", Rules: g.foreign()},
 		state.Chain{Name: "tunnels", Rules: rules(
 			"ip saddr @peers4 accept", "ip daddr @peers4 counter drop", "ip6 saddr @peers6 accept",
 			"ip6 daddr @peers6 counter drop")},
@@ -91,11 +98,11 @@ func (p *Planner) guard(nodes []model.Node, unusable map[claim]bool, used []enca
 }
 
 // foreign is about protocols that are no tunnel of the mesh: somebody's own tunnels end on the node, but none of pods.
-func (p *Planner) foreign() []state.NftRule {
+func (g guard) foreign() []state.NftRule {
 	out := rules("ip saddr @peers4 accept", "ip6 saddr @peers6 accept")
 	var links []string
 	for _, family := range families() {
-		if u, ok := p.underlay[family]; ok && !slices.Contains(links, u.Link) {
+		if u, ok := g.p.underlay[family]; ok && !slices.Contains(links, u.Link) {
 			links = append(links, u.Link)
 			out = append(out, rules("iifname "+strconv.Quote(u.Link)+" accept")...)
 		}
@@ -104,9 +111,9 @@ func (p *Planner) foreign() []state.NftRule {
 }
 
 // atSelf drops what is not for self's own addresses: by comparison where there is one of a family, as mostly.
-func (p *Planner) atSelf() []state.NftRule {
+func (g guard) atSelf() []state.NftRule {
 	var out []state.NftRule
-	ends := p.ends()
+	ends := g.ends()
 	for i, ip := range []string{"ip", "ip6"} {
 		own := slices.DeleteFunc(slices.Clone(ends), func(a netip.Addr) bool { return a.Is6() != (i == 1) })
 		match := " daddr != @self" + strconv.Itoa(4+2*i)
@@ -154,10 +161,10 @@ func (e encapsulation) chains(from senders, lenient []string, atSelf []state.Nft
 }
 
 // ends are self's own addresses, at which tunnels end.
-func (p *Planner) ends() []netip.Addr {
-	out := addrsOf(p.self)
+func (g guard) ends() []netip.Addr {
+	out := addrsOf(g.p.self)
 	for _, family := range families() {
-		if u, ok := p.underlay[family]; ok && !slices.Contains(out, u.Address) {
+		if u, ok := g.p.underlay[family]; ok && !slices.Contains(out, u.Address) {
 			out = append(out, u.Address)
 		}
 	}
@@ -165,17 +172,17 @@ func (p *Planner) ends() []netip.Addr {
 }
 
 // hidden reports whether pods are masqueraded: then no reply is for an address outside.
-func (p *Planner) hidden() bool {
-	if len(p.pools.all) > 0 {
-		return !slices.ContainsFunc(p.pools.all, func(o model.AddressPool) bool { return !o.NATOutgoing })
+func (g guard) hidden() bool {
+	if len(g.p.pools.all) > 0 {
+		return !slices.ContainsFunc(g.p.pools.all, func(o model.AddressPool) bool { return !o.NATOutgoing })
 	}
-	return len(p.cfg.Masquerade) > 0
+	return len(g.p.cfg.Masquerade) > 0
 }
 
 // cluster is what is never taken for an address outside.
-func (p *Planner) cluster(nodes []model.Node) []netip.Prefix {
-	own := within(p.cfg, nodes, p.pools)
-	for _, a := range p.ends() {
+func (g guard) cluster() []netip.Prefix {
+	own := within(g.p.cfg, g.nodes, g.p.pools)
+	for _, a := range g.ends() {
 		own = append(own, netip.PrefixFrom(a, a.BitLen()))
 	}
 	return append(own, netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"))
@@ -183,15 +190,15 @@ func (p *Planner) cluster(nodes []model.Node) []netip.Prefix {
 
 // outside are the sets and the rules that let packets of outside networks come by way of a peer, and there are none
 // where pods are masqueraded.
-func (p *Planner) outside(nodes []model.Node) ([]state.Set, []string) {
-	hidden := p.hidden()
-	if hidden && len(p.cfg.Keep) == 0 {
+func (g guard) outside() ([]state.Set, []string) {
+	hidden := g.hidden()
+	if hidden && len(g.p.cfg.Keep) == 0 {
 		return nil, nil
 	}
-	own := p.cluster(nodes)
+	own := g.cluster()
 	sets, match := prefixSets("cluster", own), "%[1]s saddr @peers%[2]s %[3]s != @cluster%[2]s"
 	if hidden {
-		sets, match = append(sets, prefixSets("keep", p.cfg.Keep)...), match+" %[3]s @keep%[2]s"
+		sets, match = append(sets, prefixSets("keep", g.p.cfg.Keep)...), match+" %[3]s @keep%[2]s"
 	}
 	return sets, []string{match + " accept"}
 }

@@ -76,10 +76,11 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 		Pools:    held.names(),
 		Underlay: []Underlay{}, Peers: make([]Peer, 0, len(nodes)), Problems: []Problem{},
 	}
+	links, problems := observe(self, answers, cfg.Interface)
+	t.Problems = append(t.Problems, problems...)
 	p := &Planner{
-		cfg: cfg, self: self, pools: held, answers: answers, underlay: map[int]Underlay{}, vteps: map[int]state.MAC{},
+		cfg: cfg, self: self, pools: held, answers: answers, underlay: links, vteps: map[int]state.MAC{},
 	}
-	t.Problems = append(t.Problems, p.observe(cfg.Interface)...)
 	for _, family := range families() {
 		if u, ok := p.underlay[family]; ok {
 			t.Underlay = append(t.Underlay, u)
@@ -111,7 +112,7 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 	t.sameVteps()
 	t.Publish = p.publish(used[0])
 	if slices.ContainsFunc(used, func(b Backend) bool { return b.Name == "vxlan" }) {
-		t.Vtep = p.vtepWords(nodes)
+		t.Vtep = vteps{p}.words(nodes)
 	}
 	return t, nil
 }
@@ -144,10 +145,11 @@ func (p *Planner) node(t *Topology, used []Backend, unusable map[claim]bool, nod
 	if len(untracked) > 0 {
 		f.Host.Tables = append(f.Host.Tables, notrack(untracked))
 	}
-	f.Host.Tables = append(f.Host.Tables, p.guard(nodes, unusable, encapsulations))
+	g := guard{p: p, nodes: nodes, unusable: unusable}
+	f.Host.Tables = append(f.Host.Tables, g.table(encapsulations))
 	for i := range t.Tunnels {
 		if t.Tunnels[i].Backend == udpName {
-			t.Tunnels[i].Sources = p.sources(nodes, unusable)
+			t.Tunnels[i].Sources = g.sources()
 		}
 	}
 	f.Host.Routes = append(f.Host.Routes, p.blackholes(unusable)...)

@@ -5,7 +5,6 @@ package mesh
 import (
 	"net/netip"
 
-	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -20,8 +19,8 @@ type Relay struct {
 
 // relays are the sets and the rules by which what is passed on is accepted: of that node, for that machine, and from
 // what is a peer's.
-func (p *Planner) relays(nodes []model.Node, unusable map[claim]bool) ([]state.Set, []string) {
-	pairs := p.relayed(nodes)
+func (g guard) relays() ([]state.Set, []string) {
+	pairs := g.relayed()
 	if len(pairs) == 0 {
 		return nil, nil
 	}
@@ -34,9 +33,9 @@ func (p *Planner) relays(nodes []model.Node, unusable map[claim]bool) ([]state.S
 		s.Elements = append(s.Elements, state.Element{Key: []string{r.From.String(), r.To.String()}})
 	}
 	var all []netip.Prefix
-	for _, n := range nodes {
-		if n.Name != p.self.Name {
-			all = append(all, p.sends(n, addrsOf(n), unusable)...)
+	for _, n := range g.nodes {
+		if n.Name != g.p.self.Name {
+			all = append(all, g.sends(n, addrsOf(n))...)
 		}
 	}
 	return append(sets, prefixSets("senders", all)...), []string{
@@ -45,11 +44,11 @@ func (p *Planner) relays(nodes []model.Node, unusable map[claim]bool) ([]state.S
 }
 
 // relayed are the relays by the nodes' addresses.
-func (p *Planner) relayed(nodes []model.Node) []RelayedTo {
+func (g guard) relayed() []RelayedTo {
 	var out []RelayedTo
-	for _, r := range p.cfg.Relays {
-		for _, n := range nodes {
-			if n.Name != r.From || n.Name == p.self.Name {
+	for _, r := range g.p.cfg.Relays {
+		for _, n := range g.nodes {
+			if n.Name != r.From || n.Name == g.p.self.Name {
 				continue
 			}
 			for _, a := range addrsOf(n) {

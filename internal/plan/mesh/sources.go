@@ -10,24 +10,24 @@ import (
 )
 
 // sources are what the guard accepts, for a tunnel that has to look itself.
-func (p *Planner) sources(nodes []model.Node, unusable map[claim]bool) *Sources {
-	out := &Sources{Relays: p.relayed(nodes)}
-	for _, n := range nodes {
-		if addrs := addrsOf(n); n.Name != p.self.Name && len(addrs) > 0 {
-			out.Senders = append(out.Senders, Sender{addrs, p.sends(n, addrs, unusable)})
+func (g guard) sources() *Sources {
+	out := &Sources{Relays: g.relayed()}
+	for _, n := range g.nodes {
+		if addrs := addrsOf(n); n.Name != g.p.self.Name && len(addrs) > 0 {
+			out.Senders = append(out.Senders, Sender{addrs, g.sends(n, addrs)})
 		}
 	}
 	switch {
-	case !p.hidden():
+	case !g.hidden():
 		out.Outside = []netip.Prefix{
 			netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0),
 		}
-	case len(p.cfg.Keep) > 0:
-		out.Outside = outermost(p.cfg.Keep)
+	case len(g.p.cfg.Keep) > 0:
+		out.Outside = outermost(g.p.cfg.Keep)
 	default:
 		return out
 	}
-	out.Cluster = outermost(p.cluster(nodes))
+	out.Cluster = outermost(g.cluster())
 	return out
 }
 
@@ -39,16 +39,16 @@ type senders struct {
 }
 
 // senders also gives the peers' addresses.
-func (p *Planner) senders(nodes []model.Node, unusable map[claim]bool) (peers []netip.Addr, out senders) {
+func (g guard) senders() (peers []netip.Addr, out senders) {
 	type size struct{ six, bits int }
 	elements := map[size][]state.Element{}
-	for _, n := range nodes {
-		if n.Name == p.self.Name {
+	for _, n := range g.nodes {
+		if n.Name == g.p.self.Name {
 			continue
 		}
 		addrs := addrsOf(n)
 		peers = append(peers, addrs...)
-		for _, prefix := range p.sends(n, addrs, unusable) {
+		for _, prefix := range g.sends(n, addrs) {
 			s := size{0, prefix.Bits()}
 			if prefix.Addr().Is6() {
 				s.six = 1
@@ -72,15 +72,15 @@ func (p *Planner) senders(nodes []model.Node, unusable map[claim]bool) (peers []
 }
 
 // sends are the addresses that a peer's packets may come from: its pods', and its own.
-func (p *Planner) sends(n model.Node, addrs []netip.Addr, unusable map[claim]bool) []netip.Prefix {
+func (g guard) sends(n model.Node, addrs []netip.Addr) []netip.Prefix {
 	var out []netip.Prefix
 	for _, cidr := range first(n.PodCIDRs) {
-		if !unusable[claim{n.Name, cidr, ofNode}] {
+		if !g.unusable[claim{n.Name, cidr, ofNode}] {
 			out = append(out, cidr)
 		}
 	}
-	for _, s := range p.pools.of[n.Name] {
-		if !unusable[claim{n.Name, s.cidr, ofPool}] {
+	for _, s := range g.p.pools.of[n.Name] {
+		if !g.unusable[claim{n.Name, s.cidr, ofPool}] {
 			out = append(out, s.cidr)
 		}
 	}

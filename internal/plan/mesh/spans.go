@@ -60,7 +60,7 @@ func (p *Planner) usual(own Backend) model.Encapsulation {
 // vxlanSpan leads a block into the tunnel to a peer: the peer's own address is the gateway, or its end's link-local
 // one, so that one entry does for all of its blocks.
 func (p *Planner) vxlanSpan(peer model.Node, cidr netip.Prefix, far netip.Addr) (Part, *Problem) {
-	mac, problem := p.vtepTo(peer, familyOf(cidr.Addr()))
+	mac, problem := vteps{p}.to(peer, familyOf(cidr.Addr()))
 	if problem != nil {
 		return Part{}, problem
 	}

@@ -8,46 +8,49 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
 )
 
 // observe learns the underlay from the kernel's answers: the link that holds the first of self's addresses that one
 // holds. What self once published may be an address that no link has. A link that is configured counts before all
 // addresses.
-func (p *Planner) observe(link string) []Problem {
+func observe(self model.Node, answers state.Answers, link string) (map[int]Underlay, []Problem) {
 	if link != "" {
-		return p.observeLink(link)
+		return observeLink(self, answers, link)
 	}
+	found := map[int]Underlay{}
 	var problems []Problem
 	for _, family := range families() {
 		var missing []string
-		for _, addr := range addrsOf(p.self) {
+		for _, addr := range addrsOf(self) {
 			if familyOf(addr) != family {
 				continue
 			}
-			if a := p.answers[state.Query{Space: state.Host, LinkOf: addr}]; a.Found {
-				p.underlay[family] = underlay(addr, a)
+			if a := answers[state.Query{Space: state.Host, LinkOf: addr}]; a.Found {
+				found[family] = underlay(addr, a)
 				break
 			}
 			missing = append(missing, addr.String())
 		}
-		if _, ok := p.underlay[family]; !ok && len(missing) > 0 {
+		if _, ok := found[family]; !ok && len(missing) > 0 {
 			problems = append(problems, Problem{
-				[]string{p.self.Name},
-				fmt.Sprintf("node %s: no link holds its own address %s", p.self.Name, strings.Join(missing, " or ")),
+				[]string{self.Name},
+				fmt.Sprintf("node %s: no link holds its own address %s", self.Name, strings.Join(missing, " or ")),
 				"put the address on a link, or correct status.addresses of the Node",
 			})
 		}
 	}
-	return problems
+	return found, problems
 }
 
 // observeLink takes the first address of each family that a link has, of the families that self has addresses of.
-func (p *Planner) observeLink(link string) []Problem {
+func observeLink(self model.Node, answers state.Answers, link string) (map[int]Underlay, []Problem) {
+	found := map[int]Underlay{}
 	var problems []Problem
-	a := p.answers[state.Query{Space: state.Host, Link: link}]
+	a := answers[state.Query{Space: state.Host, Link: link}]
 	for _, family := range families() {
-		if !slices.ContainsFunc(addrsOf(p.self), func(a netip.Addr) bool { return familyOf(a) == family }) {
+		if !slices.ContainsFunc(addrsOf(self), func(a netip.Addr) bool { return familyOf(a) == family }) {
 			continue
 		}
 		i := slices.IndexFunc(a.Addrs, func(have state.Addr) bool {
@@ -56,21 +59,21 @@ func (p *Planner) observeLink(link string) []Problem {
 		switch {
 		case !a.Found:
 			problems = append(problems, Problem{
-				[]string{p.self.Name}, fmt.Sprintf("node %s: there is no link %s", p.self.Name, link),
+				[]string{self.Name}, fmt.Sprintf("node %s: there is no link %s", self.Name, link),
 				"choose a link that `ip -br addr` shows, or auto",
 			})
-			return problems
+			return found, problems
 		case i < 0:
 			problems = append(problems, Problem{
-				[]string{p.self.Name},
-				fmt.Sprintf("node %s: the link %s has no IPv%d address", p.self.Name, link, family),
+				[]string{self.Name},
+				fmt.Sprintf("node %s: the link %s has no IPv%d address", self.Name, link, family),
 				"give it one, or choose a link that `ip -br addr` shows with one, or auto",
 			})
 		default:
-			p.underlay[family] = underlay(a.Addrs[i].Prefix.Addr(), a)
+			found[family] = underlay(a.Addrs[i].Prefix.Addr(), a)
 		}
 	}
-	return problems
+	return found, problems
 }
 
 func underlay(addr netip.Addr, a state.Answer) Underlay {

@@ -3,11 +3,9 @@
 package mesh
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"strconv"
-	"strings"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
@@ -89,71 +87,9 @@ type vxlanData struct {
 	VtepMAC string `json:"VtepMAC"`
 }
 
-// vtep is the address of a node's end of the tunnels: what the node publishes (whoever wrote it), else one that comes
-// from its name, so that nobody has to tell it.
-func (p *Planner) vtep(n model.Node, family int) (mac state.MAC, problem *Problem) {
-	text := vtepText(n, family)
-	if text == "" {
-		return vtepByName(n, family), nil
-	}
-	wrong := func(format string, args ...any) (state.MAC, *Problem) {
-		return state.MAC{}, &Problem{
-			[]string{n.Name},
-			fmt.Sprintf("node %s publishes for vxlan %s: ", n.Name, text) + fmt.Sprintf(format, args...),
-			"have that node publish it anew: {\"VNI\":1,\"VtepMAC\":\"12:34:56:78:9a:bc\"}",
-		}
-	}
-	data, usual := p.usualData(text)
-	if !usual && json.Unmarshal([]byte(text), &data) != nil {
-		return wrong("this is no such object")
-	}
-	if err := mac.UnmarshalText([]byte(data.VtepMAC)); err != nil || mac.IsZero() || mac[0]&1 != 0 {
-		return wrong("VtepMAC %q is no address of one device", data.VtepMAC)
-	}
-	if own := p.cfg.Vxlan.vni(); data.VNI != 0 && data.VNI != own && n.Name != p.self.Name {
-		_, problem := wrong("VNI %d is not this node's %d", data.VNI, own)
-		problem.Hint = "give all nodes the same VNI"
-		return mac, problem
-	}
-	return mac, nil
-}
-
-// usualData takes apart what nearly all nodes publish, exactly as flannel and weft write it: JSON's own reader takes a
-// microsecond for each of thousands.
-func (p *Planner) usualData(text string) (d vxlanData, ok bool) {
-	rest, ok := strings.CutPrefix(text, `{"VNI":`+strconv.FormatUint(uint64(p.cfg.Vxlan.vni()), 10)+`,"VtepMAC":"`)
-	if !ok || len(rest) != len("12:34:56:78:9a:bc")+2 || !strings.HasSuffix(rest, `"}`) {
-		return d, false
-	}
-	d.VNI, d.VtepMAC = p.cfg.Vxlan.vni(), rest[:len(rest)-2]
-	return d, true
-}
-
-// vxlanSelf is self's own end. What self published before stays, whoever wrote it, so that peers need not learn
-// anything.
-func (p *Planner) vxlanSelf(family int) (state.MAC, []Problem) {
-	if p.cfg.VtepSeed != "" && p.vtepInData() && vtepData(p.self, family) == "" {
-		return p.vtepBySeed(family), nil
-	}
-	mac, problem := p.vtep(p.self, family)
-	if problem == nil {
-		return mac, nil
-	}
-	return vtepByName(p.self, family), []Problem{*problem}
-}
-
 func vxlanPublish(p *Planner, family int) string {
-	mac, _ := p.vxlanSelf(family)
-	return p.vxlanWord(mac)
-}
-
-// vxlanWord says a VtepMAC to others.
-func (p *Planner) vxlanWord(mac state.MAC) string {
-	b, err := json.Marshal(vxlanData{VNI: p.cfg.Vxlan.vni(), VtepMAC: mac.String()})
-	if err != nil {
-		return ""
-	}
-	return string(b)
+	mac, _ := vteps{p}.self(family)
+	return vteps{p}.word(mac)
 }
 
 // vxlanNode plans the devices, one a family.
@@ -166,9 +102,9 @@ func vxlanNode(p *Planner) Part {
 		if !ok {
 			continue
 		}
-		mac, problems := p.vxlanSelf(family)
+		mac, problems := vteps{p}.self(family)
 		part.Problems = append(part.Problems, problems...)
-		link := p.vxlanDevice(family, u, mac)
+		link := vxlanDevice(p, family, u, mac)
 		if link.MTU > 0 && (part.MTU == 0 || link.MTU < part.MTU) {
 			part.MTU = link.MTU
 		}
@@ -189,7 +125,7 @@ func vxlanNode(p *Planner) Part {
 	return part
 }
 
-func (p *Planner) vxlanDevice(family int, u Underlay, mac state.MAC) state.Link {
+func vxlanDevice(p *Planner, family int, u Underlay, mac state.MAC) state.Link {
 	v := p.cfg.Vxlan
 	l := state.Link{
 		Name: p.vxlanLink(family), Kind: state.Vxlan, MAC: mac, Up: state.On(), Alias: Mark, Remade: true, Adopted: true,
@@ -218,7 +154,7 @@ func vxlanPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) 
 	if p.cfg.Vxlan.DirectRouting && u.Reaches(far) {
 		return gateway(p, peer, cidr)
 	}
-	mac, problem := p.vtepTo(peer, family)
+	mac, problem := vteps{p}.to(peer, family)
 	if problem != nil {
 		return Part{}, problem
 	}
@@ -230,28 +166,6 @@ func vxlanPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) 
 		FDBs:   []state.FDB{{Link: name, MAC: mac, Dst: far}},
 		Routes: []state.Route{r},
 	}}, nil
-}
-
-// vtepTo is the address of a peer's end of the tunnel to it.
-func (p *Planner) vtepTo(peer model.Node, family int) (state.MAC, *Problem) {
-	mac, problem := p.vtep(peer, family)
-	if problem != nil {
-		return mac, problem
-	}
-	own, known := p.vteps[family]
-	if !known {
-		own, _ = p.vxlanSelf(family)
-		p.vteps[family] = own
-	}
-	if mac == own {
-		return mac, &Problem{
-			[]string{p.self.Name, peer.Name},
-			fmt.Sprintf("nodes %s and %s both have the VtepMAC %s: the kernel drops what one sends to the other", p.self.Name,
-				peer.Name, mac),
-			"delete " + p.vxlanLink(family) + " and what one of them publishes, and restart it",
-		}
-	}
-	return mac, nil
 }
 
 // encapsulation is that of VXLAN: other networks may share the port.
