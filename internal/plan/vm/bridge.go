@@ -11,11 +11,14 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// bridge gives the guest the pod's place on the wire. The pod's link gives its name, its addresses and its MAC to a
+// bridge joins the guest's tap to the pod's link by a bridge.
+type bridge struct{ *planner }
+
+// plan gives the guest the pod's place on the wire. The pod's link gives its name, its addresses and its MAC to a
 // link that stands in for it and is down: plugins of the pod's network find what they made, and the guest has the
 // addresses. That link's local route would have the pod answer for the guest; so the pod answers on a link only for
 // what is there.
-func (p *planner) bridge(pod *Step) error {
+func (p bridge) plan(pod *Step) error {
 	if err := p.canBePort(); err != nil {
 		return err
 	}
@@ -55,7 +58,7 @@ func (p *planner) bridge(pod *Step) error {
 		})
 	}
 	p.silent(p.names.bridge, p.names.moved, p.names.tap)
-	p.guard(p.podAddrs())
+	guard{p.planner}.atBridge(p.podAddrs())
 	if !p.addr(false).IsValid() {
 		return nil
 	}
@@ -69,12 +72,12 @@ func (p *planner) bridge(pod *Step) error {
 			"interface %d of a machine has no address for its bridge", p.nic.Index)
 	}
 	f.Addrs = append(f.Addrs, state.Addr{Link: p.names.bridge, Prefix: netip.PrefixFrom(server, server.BitLen())})
-	p.tell(model.Guest{DHCP4: p.leaseOfPod(server)}, p.names.bridge, p.seed("bridge"), true)
+	p.tell(model.Guest{DHCP4: leases{p.planner}.ofPod(server)}, p.names.bridge, p.seed("bridge"), true)
 	return nil
 }
 
 // canBePort refuses links that a guest with an address of its own cannot speak through.
-func (p *planner) canBePort() error {
+func (p bridge) canBePort() error {
 	kinds := []state.Kind{state.Macvlan, state.Ipvlan, state.Dummy, state.Bridge, state.VRF, state.IPIP, state.Wireguard}
 	if kind := p.pod.Link.Kind; slices.Contains(kinds, kind) {
 		return p.fault(p.nic, "bridge", model.CodeInvalidEnv, "take a network whose pods have an end of a veth pair",

@@ -11,13 +11,16 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// direct joins the guest's tap to the pod's link, which keeps its name, MAC, addresses and routes: nothing that arrives
+// direct joins the guest's tap to the pod's network without a bridge.
+type direct struct{ *planner }
+
+// plan joins the guest's tap to the pod's link, which keeps its name, MAC, addresses and routes: nothing that arrives
 // reaches the pod any more, so nothing of it need be taken away. The guest has that MAC and those addresses.
 //
 // The tap has the MAC of the pod's gateway. What the guest sends to its gateway leaves over the pod's link like all
 // else; that is the gateway's address there, too. What the pod answers itself is DHCP, router advertisements, and who
 // has the gateway's address where nobody on the wire would: where pods have single addresses.
-func (p *planner) direct() error {
+func (p direct) plan() error {
 	if err := p.canBeJoined(); err != nil {
 		return err
 	}
@@ -34,7 +37,7 @@ func (p *planner) direct() error {
 	g := model.Guest{}
 	f := &p.out.Fragment.Pod
 	if p.addr(false).IsValid() {
-		mac, err := p.direct4(&j, &g)
+		mac, err := p.ipv4(&j, &g)
 		if err != nil {
 			return err
 		}
@@ -42,7 +45,7 @@ func (p *planner) direct() error {
 			tap.MAC = mac
 		}
 	}
-	router, err := p.direct6(&j, &g)
+	router, err := p.ipv6(&j, &g)
 	if err != nil {
 		return err
 	}
@@ -62,7 +65,7 @@ func (p *planner) direct() error {
 
 // onNode hands to the hypervisor the tap on the node that the pod's link stands in for: the node has it routed and
 // guarded as a pod's end, and speaks to its guest.
-func (p *planner) onNode() error {
+func (p direct) onNode() error {
 	end := p.Answers[otherEnd(p.names.pod)]
 	if !end.Found {
 		return p.fault(p.nic, "binding", model.CodeInvalidEnv, "take a network whose pods have an end of a veth pair",
@@ -79,7 +82,7 @@ func (p *planner) onNode() error {
 
 // canBeJoined refuses links that a guest cannot have the place of, and another MAC where the link takes nothing that is
 // for that, or where nobody can be told of it.
-func (p *planner) canBeJoined() error {
+func (p direct) canBeJoined() error {
 	kinds := []state.Kind{state.Ipvlan, state.Dummy, state.Bridge, state.VRF, state.IPIP, state.Wireguard}
 	if kind := p.pod.Link.Kind; slices.Contains(kinds, kind) {
 		return p.fault(p.nic, "binding", model.CodeInvalidEnv, "take a network whose pods have an end of a veth pair",
@@ -101,9 +104,9 @@ func (p *planner) canBeJoined() error {
 	return nil
 }
 
-// direct4 has DHCP served on the tap, and the gateway's address answered where it is not in the guest's subnet. It
+// ipv4 has DHCP served on the tap, and the gateway's address answered where it is not in the guest's subnet. It
 // tells the gateway's MAC, as far as the tap must have it.
-func (p *planner) direct4(j *state.Join, g *model.Guest) (state.MAC, error) {
+func (p direct) ipv4(j *state.Join, g *model.Guest) (state.MAC, error) {
 	server, err := netip.ParseAddr("169.254.75.1" + strconv.Itoa(p.nic.Index))
 	if err != nil {
 		return state.MAC{}, p.fault(p.nic, "", model.CodeInvalidConf, "at most 100 interfaces",
@@ -112,7 +115,7 @@ func (p *planner) direct4(j *state.Join, g *model.Guest) (state.MAC, error) {
 	f, tap := &p.out.Fragment.Pod, p.names.tap
 	f.Addrs = append(f.Addrs, state.Addr{Link: tap, Prefix: netip.PrefixFrom(server, server.BitLen())})
 	j.Own, j.DHCP4 = append(j.Own, server), true
-	g.DHCP4 = p.leaseOfPod(server)
+	g.DHCP4 = leases{p.planner}.ofPod(server)
 	// The guest speaks from an address that is the pod's own.
 	conf := "net/ipv4/conf/" + tap + "/"
 	f.Sysctls = append(f.Sysctls, state.Sysctl{Name: conf + "accept_local", Value: "1"}, state.Sysctl{
@@ -142,7 +145,7 @@ func (p *planner) direct4(j *state.Join, g *model.Guest) (state.MAC, error) {
 
 // subnetOf has a guest with a single address believe in a subnet with a router, as guests that know no other: whoever
 // it asks for there is answered for by the tap's side.
-func (p *planner) subnetOf(j *state.Join, l *model.GuestDHCP4) {
+func (p direct) subnetOf(j *state.Join, l *model.GuestDHCP4) {
 	own := l.Address.Addr()
 	l.Address = netip.PrefixFrom(own, p.Subnet)
 	j.Near, j.Guest = l.Address.Masked(), own
@@ -152,8 +155,8 @@ func (p *planner) subnetOf(j *state.Join, l *model.GuestDHCP4) {
 	l.Routes = nil
 }
 
-// direct6 is the guest's router, which has the gateway's MAC.
-func (p *planner) direct6(j *state.Join, g *model.Guest) (state.MAC, error) {
+// ipv6 is the guest's router, which has the gateway's MAC.
+func (p direct) ipv6(j *state.Join, g *model.Guest) (state.MAC, error) {
 	own := p.addr(true)
 	if !own.IsValid() {
 		return state.MAC{}, nil
@@ -180,21 +183,22 @@ func (p *planner) direct6(j *state.Join, g *model.Guest) (state.MAC, error) {
 		})
 	f.Addrs = append(f.Addrs, state.Addr{Link: tap, Prefix: netip.PrefixFrom(routerAddr(), 64), NoDAD: true})
 	j.Own, j.DHCP6, j.RS = append(j.Own, routerAddr()), true, true
-	g.DHCP6 = &model.GuestDHCP6{Address: own.Addr(), DNS: p.nameservers(true), Search: p.search()}
-	g.RA = &model.GuestRA{MTU: p.mtu, DNS: p.nameservers(true), Search: p.search()}
+	words := leases{p.planner}
+	g.DHCP6 = &model.GuestDHCP6{Address: own.Addr(), DNS: words.nameservers(true), Search: words.search()}
+	g.RA = &model.GuestRA{MTU: p.mtu, DNS: words.nameservers(true), Search: words.search()}
 	if !own.IsSingleIP() {
 		g.RA.Prefix = own.Masked()
 	}
 	return mac, nil
 }
 
-func (p *planner) unanswered(gw netip.Addr) error {
+func (p direct) unanswered(gw netip.Addr) error {
 	return p.fault(p.nic, "", model.CodeTryAgain, "the pod's network must be there first",
 		"network %q: the pod's gateway %s on %s does not answer", p.nic.Network.Name, gw, p.names.pod)
 }
 
 // gateway is that of the pod's default route.
-func (p *planner) gateway(v6 bool) netip.Addr {
+func (p direct) gateway(v6 bool) netip.Addr {
 	for _, r := range p.ways {
 		if r.Dst.Bits() == 0 && r.Gw.IsValid() && r.Gw.Is6() == v6 {
 			return r.Gw
@@ -204,7 +208,7 @@ func (p *planner) gateway(v6 bool) netip.Addr {
 }
 
 // neighbor is the MAC of an address on the pod's link; zero where it is not known.
-func (p *planner) neighbor(ip netip.Addr) state.MAC {
+func (p direct) neighbor(ip netip.Addr) state.MAC {
 	for _, n := range p.Answers[gateways(p.names.pod)].Neighs {
 		if n.IP == ip {
 			return n.MAC

@@ -14,12 +14,15 @@ import (
 // GuardTable begins the name of the table that stands at a guest's tap; the tap's name is the rest.
 const GuardTable = "weft_guard_"
 
-// guard has a guest speak for itself alone. It owns its wire as no container does, so what it sends is looked at where
+// guard lets a guest send from its own addresses only.
+type guard struct{ *planner }
+
+// atBridge has a guest speak for itself alone. It owns its wire as no container does, so what it sends is looked at where
 // it comes out of the tap, before the bridge learns of it: by its hardware address and its addresses, in ARP and
 // neighbor advertisements as well; not as a router, not as a DHCP server, not tagged, not to the pod's loopback
 // addresses, which route_localnet would let through. Who may say everything on its wire (a network without addresses)
 // has no guard.
-func (p *planner) guard(own []netip.Addr) {
+func (p guard) atBridge(own []netip.Addr) {
 	if p.TrustGuest || len(own) == 0 {
 		return
 	}
@@ -36,8 +39,8 @@ func (p *planner) guard(own []netip.Addr) {
 // GuardFamily is that of the table at a macvtap, whose frames nothing else of the pod sees.
 const GuardFamily = "netdev"
 
-// guardLink does the same where the guest's frames leave the pod by its link itself, a macvtap.
-func (p *planner) guardLink(own []netip.Addr) {
+// atLink does the same where the guest's frames leave the pod by its link itself, a macvtap.
+func (p guard) atLink(own []netip.Addr) {
 	if p.TrustGuest || len(own) == 0 {
 		return
 	}
@@ -54,7 +57,7 @@ func (p *planner) guardLink(own []netip.Addr) {
 }
 
 // honest is what a guest with addresses may say.
-func (p *planner) honest(own []netip.Addr) (sets []state.Set, rules []string) {
+func (p guard) honest(own []netip.Addr) (sets []state.Set, rules []string) {
 	mac := p.out.Device.MAC
 	rules = []string{
 		"ether saddr != " + mac + " counter drop",
@@ -77,7 +80,7 @@ func (p *planner) honest(own []netip.Addr) (sets []state.Set, rules []string) {
 	if len(own6.Elements) > 0 {
 		own6.Elements = append(own6.Elements, elements("fe80::/10")...)
 		sets = append(sets, own6)
-		rules = append(rules, p.guard6()...)
+		rules = append(rules, p.ipv6()...)
 	}
 	return sets, append(rules, "counter drop")
 }
@@ -94,10 +97,10 @@ func guard4(mac string) []string {
 	}
 }
 
-// guard6 accepts what the guest may say by IPv6. Link-local addresses it chooses by itself, but no gateway's. 134 and
+// ipv6 accepts what the guest may say by IPv6. Link-local addresses it chooses by itself, but no gateway's. 134 and
 // 137 are what routers say, 136 tells whose an address is. Where a fragment or an option stands before what is said on
 // the link, the type of that cannot be seen (RFC 6980, 7113).
-func (p *planner) guard6() []string {
+func (p guard) ipv6() []string {
 	out := []string{"icmpv6 type 134 counter drop", "icmpv6 type 137 counter drop"}
 	var gateways []netip.Addr
 	for _, r := range p.ways {

@@ -16,8 +16,11 @@ func bridgeMAC() state.MAC { return state.MAC{2} }
 // routerAddr is the link-local address of that bridge.
 func routerAddr() netip.Addr { return netip.MustParseAddr("fe80::1") }
 
-// masquerade gives the guest a small network of its own behind the pod.
-func (p *planner) masquerade(pod *Step) error {
+// masquerade gives the guest an address of its own, and translates between that and the pod's.
+type masquerade struct{ *planner }
+
+// plan gives the guest a small network of its own behind the pod.
+func (p masquerade) plan(pod *Step) error {
 	if err := p.free(p.names.bridge, p.names.tap); err != nil {
 		return err
 	}
@@ -36,7 +39,7 @@ func (p *planner) masquerade(pod *Step) error {
 	p.silent(p.names.tap)
 	p.out.Device.Target = p.names.tap
 	guest := model.Guest{}
-	var own []netip.Addr
+	words, own := leases{p.planner}, []netip.Addr(nil)
 	for _, v6 := range []bool{false, true} {
 		if !p.addr(v6).IsValid() {
 			continue
@@ -57,14 +60,14 @@ func (p *planner) masquerade(pod *Step) error {
 				Name: "net/ipv6/conf/" + p.names.bridge + "/addr_gen_mode", Value: "1", IfPresent: true,
 			})
 			p.set(pod, forward6, "1")
-			guest.DHCP6, guest.RA = p.lease6(s), p.advertise(s)
+			guest.DHCP6, guest.RA = words.ipv6(s), words.advertise(s)
 			continue
 		}
 		p.set(pod, forward4, "1")
 		f.Sysctls = append(f.Sysctls, state.Sysctl{Name: "net/ipv4/conf/" + p.names.bridge + "/route_localnet", Value: "1"})
-		guest.DHCP4 = p.lease4(s)
+		guest.DHCP4 = words.ipv4(s)
 	}
-	p.guard(own)
+	guard{p.planner}.atBridge(own)
 	if guest.DHCP4 != nil || guest.DHCP6 != nil {
 		p.tell(guest, p.names.bridge, bridgeMAC(), false)
 	}
@@ -78,7 +81,7 @@ type subnet struct {
 	gateway, guest netip.Addr
 }
 
-func (p *planner) subnet(v6 bool) (subnet, error) {
+func (p masquerade) subnet(v6 bool) (subnet, error) {
 	cidr, field := p.nic.Network.CIDR4, "vmNetworkCIDR"
 	if v6 {
 		cidr, field = p.nic.Network.CIDR6, "vmIPv6NetworkCIDR"

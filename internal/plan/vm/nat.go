@@ -31,7 +31,7 @@ func meshPorts() []uint16 {
 // translate is the table of one family. What comes to the pod leads to the guest, all of it or the ports that are
 // listed. What the guest sends leaves with the pod's address. Beside a proxy all but one port leads to the guest
 // through that one.
-func (p *planner) translate(s subnet) state.Table {
+func (p masquerade) translate(s subnet) state.Table {
 	t := state.Table{Family: "ip", Name: tableName}
 	if s.gateway.Is6() {
 		t.Family = "ip6"
@@ -73,7 +73,7 @@ func (p *planner) translate(s subnet) state.Table {
 // local leads what the pod sends to its own 127.0.0.1 to the guest, which hears it from its gateway: it could not
 // answer the other address. That is so for IPv4 alone: where packets from or to ::1 come over a link the kernel throws
 // them away, so ::1 stays the pod's. Ports on which hypervisors or the proxy listen stay the pod's, too.
-func (p *planner) local(s subnet, only string) (sets []state.Set, out, post []string) {
+func (p masquerade) local(s subnet, only string) (sets []state.Set, out, post []string) {
 	const loopback = "127.0.0.1"
 	here := state.Set{Name: "here", Key: "ipv4_addr", Elements: elements(loopback)}
 	own := state.Set{Name: "own", Key: "ipv4_addr", Elements: elements(loopback)}

@@ -151,7 +151,7 @@ func (p *planner) taken() error {
 	tap := p.Answers[link(p.names.tap)]
 	if p.nic.Binding != model.VMTap || !tap.Found {
 		if p.pod.Link.Kind == macvtap {
-			p.guardLink(p.podAddrs())
+			guard{p}.atLink(p.podAddrs())
 		}
 		return nil
 	}

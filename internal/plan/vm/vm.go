@@ -181,13 +181,13 @@ func (in Input) network(nic model.VMInterface, pod *Step) (Network, error) {
 	var err error
 	switch nic.Binding {
 	case model.VMMasquerade:
-		err = p.masquerade(pod)
+		err = masquerade{&p}.plan(pod)
 	case model.VMTap, model.VMMacvtap:
 		err = p.taken()
 	case model.VMDirect:
-		err = p.direct()
+		err = direct{&p}.plan()
 	default:
-		err = p.bridge(pod)
+		err = bridge{&p}.plan(pod)
 	}
 	return p.out, err
 }

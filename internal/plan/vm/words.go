@@ -20,8 +20,11 @@ func (p *planner) tell(g model.Guest, link string, mac state.MAC, only bool) {
 	p.out.Guest = &g
 }
 
+// leases are what the guest is told by DHCP and router advertisements.
+type leases struct{ *planner }
+
 // lease is what every lease of DHCP has.
-func (p *planner) lease(address netip.Prefix, server netip.Addr) *model.GuestDHCP4 {
+func (p leases) lease(address netip.Prefix, server netip.Addr) *model.GuestDHCP4 {
 	search := p.search()
 	return &model.GuestDHCP4{
 		Address: address, Server: server, MTU: p.mtu, Hostname: p.VM.Hostname, Domain: longest(search),
@@ -29,23 +32,23 @@ func (p *planner) lease(address netip.Prefix, server netip.Addr) *model.GuestDHC
 	}
 }
 
-// lease4 is the lease of a guest whose addresses are translated.
-func (p *planner) lease4(s subnet) *model.GuestDHCP4 {
+// ipv4 is the lease of a guest whose addresses are translated.
+func (p leases) ipv4(s subnet) *model.GuestDHCP4 {
 	out := p.lease(netip.PrefixFrom(s.guest, s.cidr.Bits()), s.gateway)
 	out.Router = s.gateway
 	return out
 }
 
-func (p *planner) lease6(s subnet) *model.GuestDHCP6 {
+func (p leases) ipv6(s subnet) *model.GuestDHCP6 {
 	return &model.GuestDHCP6{Address: s.guest, DNS: p.nameservers(true), Search: p.search()}
 }
 
-func (p *planner) advertise(s subnet) *model.GuestRA {
+func (p leases) advertise(s subnet) *model.GuestRA {
 	return &model.GuestRA{Prefix: s.cidr, MTU: p.mtu, DNS: p.nameservers(true), Search: p.search()}
 }
 
-// leaseOfPod is the lease of a guest that has the pod's address: the pod's routes are its own.
-func (p *planner) leaseOfPod(server netip.Addr) *model.GuestDHCP4 {
+// ofPod is the lease of a guest that has the pod's address: the pod's routes are its own.
+func (p leases) ofPod(server netip.Addr) *model.GuestDHCP4 {
 	own := p.addr(false)
 	l := p.lease(own, server)
 	var plain []state.Route
@@ -103,7 +106,7 @@ func ways(own netip.Prefix, routes []state.Route) []model.GuestRoute {
 }
 
 // nameservers are the pod's of one family. Where the pod has none at all the guest gets the one that KubeVirt gives.
-func (p *planner) nameservers(v6 bool) []netip.Addr {
+func (p leases) nameservers(v6 bool) []netip.Addr {
 	var out []netip.Addr
 	any := false
 	for _, s := range p.DNS.Nameservers {
@@ -121,7 +124,7 @@ func (p *planner) nameservers(v6 bool) []netip.Addr {
 
 // search are the domains in which the guest looks for short names: the pod's, and before them the machine's own
 // subdomain, which the kubelet leaves out.
-func (p *planner) search() []string {
+func (p leases) search() []string {
 	var out []string
 	for _, d := range p.DNS.Search {
 		out = append(out, strings.ToLower(strings.TrimSuffix(d, ".")))
