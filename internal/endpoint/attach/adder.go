@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/kernel"
 )
 
@@ -31,7 +32,7 @@ type adder struct {
 	gates      func(ctx context.Context, urls []string) error // nil: nothing is waited for
 	log        *slog.Logger
 	now        func() time.Time
-	fail       failpoint
+	fail       failpoint.Hook
 
 	doubted sync.Map // the doubts of plans that were told
 }

@@ -84,7 +84,7 @@ func (g *group) take() (func() error, error) {
 		if err := keepAll(holds); err != nil {
 			return nothing, err
 		}
-		return nothing, g.a.fail.at("after ipam")
+		return nothing, g.a.fail.At("after ipam")
 	}
 	done := make(chan error, 1)
 	go func() { done <- keepAll(holds) }()
@@ -92,7 +92,7 @@ func (g *group) take() (func() error, error) {
 		if err := <-done; err != nil {
 			return err
 		}
-		return g.a.fail.at("after ipam")
+		return g.a.fail.At("after ipam")
 	}, nil
 }
 
@@ -150,7 +150,7 @@ func (r *run) allocateAll(ctx context.Context) error {
 		}
 		r.rec.Acts[n].IPs = result.IPs
 		r.seg.given[k] = &result
-		if err := r.a.fail.at("after ipam"); err != nil {
+		if err := r.a.fail.At("after ipam"); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/endpoint/foreign"
+	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
@@ -41,7 +42,7 @@ type Config struct {
 	Boot string
 	// Step, which may be nil, is called before and after each thing that is done. Its error is that thing's error: for
 	// fault tests.
-	Step func(name string) error
+	Step failpoint.Hook
 	// Repaired, which may be nil, is called with what was put back, as differences name it.
 	Repaired func(things []string)
 	// Event, which may be nil, reports to the pod's readers that something of its network went twice within ten minutes.
@@ -91,8 +92,8 @@ func New(cfg Config) *Attacher {
 	if cfg.Linger == 0 {
 		cfg.Linger = linger
 	}
-	log, host, boot, now, agent, fail := cfg.Log.With("room", "attach"), cfg.Host, cfg.Boot, cfg.Now, cfg.Reaper != nil,
-		failpoint(cfg.Step)
+	log, host, boot, now, fail := cfg.Log.With("room", "attach"), cfg.Host, cfg.Boot, cfg.Now, cfg.Step
+	agent := cfg.Reaper != nil
 
 	// What all know: what is remembered, who waits for whom, what a configuration means.
 	records := &recordStore{memory: cfg.Memory, fail: fail}

@@ -130,7 +130,7 @@ func (b *batch) undo(ctx context.Context, from int) error {
 		}
 	}
 	if len(done) > 0 {
-		err := b.a.fail.at("before pending")
+		err := b.a.fail.At("before pending")
 		if err == nil {
 			err = b.a.records.put(done...)
 		}

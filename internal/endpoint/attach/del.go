@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
@@ -29,7 +30,7 @@ type deleter struct {
 	cooling    *cooling
 	queue      *releaseQueue
 	log        *slog.Logger
-	fail       failpoint
+	fail       failpoint.Hook
 }
 
 // delAll undoes one or several attachments of one container; the errors are those of the jobs. What AddAll plans
@@ -227,7 +228,7 @@ func (d *deleter) release(ctx context.Context, spaces kernel.Spaces, records ...
 
 // releasing writes that the undo of finished attachments begins.
 func (d *deleter) releasing(records []Record) error {
-	if err := d.fail.at("before releasing"); err != nil {
+	if err := d.fail.At("before releasing"); err != nil {
 		return err
 	}
 	var begun []Record
@@ -243,12 +244,12 @@ func (d *deleter) releasing(records []Record) error {
 			d.log.Warn("records are not marked as releasing", "first", begun[0].Key().String(), "err", err)
 		}
 	}
-	return d.fail.at("after releasing")
+	return d.fail.At("after releasing")
 }
 
 // takeAll takes from the kernel what the records applied, in one pass.
 func (d *deleter) takeAll(ctx context.Context, spaces kernel.Spaces, records []Record) error {
-	if err := d.fail.at("before undo " + string(ActApply)); err != nil {
+	if err := d.fail.At("before undo " + string(ActApply)); err != nil {
 		return err
 	}
 	all := state.Fragment{Owner: plugin.Owner(records[0].Key())}
@@ -258,7 +259,7 @@ func (d *deleter) takeAll(ctx context.Context, spaces kernel.Spaces, records []R
 	if err := spaces.Release(ctx, all); err != nil {
 		return err
 	}
-	return d.fail.at("after undo " + string(ActApply))
+	return d.fail.At("after undo " + string(ActApply))
 }
 
 // giveBack removes the files of a record whose fragments are taken, and gives its addresses back.

@@ -177,7 +177,7 @@ func (g *group) perform(ctx context.Context, f state.Fragment, files []plugin.Fi
 	if err != nil {
 		return applyFault(err, g.runs[0].job.Network.Name, f)
 	}
-	return g.a.fail.at("after apply")
+	return g.a.fail.At("after apply")
 }
 
 // exec executes the foreign plugin of a run at its place in the list. Its answer is a fact for those behind it.
@@ -197,7 +197,7 @@ func (g *group) exec(ctx context.Context, r *run) error {
 	}
 	r.chain.Prev = &result
 	r.at++
-	return g.a.fail.at("after exec")
+	return g.a.fail.At("after exec")
 }
 
 // save writes down the delegates of the runs.
@@ -219,12 +219,12 @@ func (g *group) save() error {
 	if err := writeFiles(files); err != nil {
 		return err
 	}
-	return g.a.fail.at("after save")
+	return g.a.fail.At("after save")
 }
 
 // write writes the records of all runs at once. The name is the step's, for fault tests.
 func (g *group) write(name string, stage Stage) error {
-	if err := g.a.fail.at("before " + name); err != nil {
+	if err := g.a.fail.At("before " + name); err != nil {
 		return err
 	}
 	records := make([]Record, 0, len(g.runs))
@@ -239,7 +239,7 @@ func (g *group) write(name string, stage Stage) error {
 	for _, r := range g.runs {
 		r.promised, r.done = true, stage == Done
 	}
-	return g.a.fail.at("after " + name)
+	return g.a.fail.At("after " + name)
 }
 
 // guard has policy stand for the interfaces of runs, as far as that is known and news to it.

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/state"
@@ -118,7 +119,7 @@ type policyHook struct {
 	guard    Guard // nil: there is no policy
 	machines *machinesIn
 	notify   func(key model.AttachmentKey) // nil: nobody is told of machines
-	fail     failpoint
+	fail     failpoint.Hook
 }
 
 // of is the record's endpoint, for policies to be enforced on; false where there is none, or no policy.
@@ -136,13 +137,13 @@ func (h *policyHook) admit(ctx context.Context, news []model.WorkloadEndpoint) e
 	if len(news) == 0 {
 		return nil
 	}
-	if err := h.fail.at("before guard"); err != nil {
+	if err := h.fail.At("before guard"); err != nil {
 		return err
 	}
 	if err := h.guard.Admit(ctx, news...); err != nil {
 		return fmt.Errorf("policy of pod %s: %w", news[0].Pod, err)
 	}
-	return h.fail.at("after guard")
+	return h.fail.At("after guard")
 }
 
 // attached says that the ADDs of interfaces are done that were admitted.
@@ -174,13 +175,13 @@ func (h *policyHook) release(ctx context.Context, rec Record) error {
 	if h.guard == nil {
 		return nil
 	}
-	if err := h.fail.at("before unguard"); err != nil {
+	if err := h.fail.At("before unguard"); err != nil {
 		return err
 	}
 	if err := h.guard.Release(ctx, rec.Key()); err != nil {
 		return fmt.Errorf("policy of %s: %w", rec.Key(), err)
 	}
-	return h.fail.at("after unguard")
+	return h.fail.At("after unguard")
 }
 
 // moved tells that an attachment of a machine came, went, or changed sides.

@@ -3,13 +3,14 @@
 package attach
 
 import (
+	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/model"
 )
 
 // recordStore keeps the records, and has those know of each change who go by them.
 type recordStore struct {
 	memory    Memory
-	fail      failpoint
+	fail      failpoint.Hook
 	written   []func(Record)
 	forgotten []func(model.AttachmentKey)
 }
@@ -34,7 +35,7 @@ func (s *recordStore) put(records ...Record) error {
 
 // forget removes a record.
 func (s *recordStore) forget(k model.AttachmentKey) error {
-	if err := s.fail.at("before forget"); err != nil {
+	if err := s.fail.At("before forget"); err != nil {
 		return err
 	}
 	if err := s.memory.Delete(k); err != nil {

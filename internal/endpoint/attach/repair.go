@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
@@ -28,7 +29,7 @@ type repairer struct {
 	event      func(pod model.PodRef, e model.Event) // nil: nobody reads
 	log        *slog.Logger
 	now        func() time.Time
-	fail       failpoint
+	fail       failpoint.Hook
 
 	index  *objectIndex
 	queue  *repairQueue
@@ -211,14 +212,14 @@ func (p *repairer) repairSpaces(
 	if r.host.Tables, err = p.stillOwned(ctx, rec, r.host.Tables); err != nil {
 		return true, err
 	}
-	if err := p.fail.at("before repair"); err != nil {
+	if err := p.fail.At("before repair"); err != nil {
 		return true, err
 	}
-	between := func() error { return p.fail.at("after repair of node") }
+	between := func() error { return p.fail.At("after repair of node") }
 	if err := r.apply(ctx, spaces, "repair "+rec.Key().String(), between); err != nil {
 		return true, err
 	}
-	return p.reportDrift(rec, r, now), p.fail.at("after repair")
+	return p.reportDrift(rec, r, now), p.fail.At("after repair")
 }
 
 // stillOwned leaves out tables whose elements pass from owner to owner, where the record's link has gone: by now its

@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
@@ -20,7 +21,7 @@ type switcher struct {
 	records *recordStore
 	catalog *catalog
 	hook    *policyHook
-	fail    failpoint
+	fail    failpoint.Hook
 }
 
 // A virtual machine that migrates has two attachments for a while, with the same addresses. One of them stands by: all
@@ -38,7 +39,7 @@ func (s *switcher) activate(ctx context.Context, key model.AttachmentKey) error 
 			if err := s.records.put(rec); err != nil {
 				return err
 			}
-			if err := s.fail.at("after record active"); err != nil {
+			if err := s.fail.At("after record active"); err != nil {
 				return err
 			}
 		}
@@ -62,7 +63,7 @@ func (s *switcher) retire(ctx context.Context, key model.AttachmentKey) error {
 			if err := s.records.put(rec); err != nil {
 				return err
 			}
-			if err := s.fail.at("after record standby"); err != nil {
+			if err := s.fail.At("after record standby"); err != nil {
 				return err
 			}
 		}
@@ -95,13 +96,13 @@ func (s *switcher) turn(ctx context.Context, key model.AttachmentKey, name strin
 	case rec.Stage != Done || rec.Boot != s.boot:
 		return model.Faultf(model.CodeTryAgain, "", "%s: attachment %s is %s", name, key, rec.Stage)
 	}
-	if err := s.fail.at("before " + name); err != nil {
+	if err := s.fail.At("before " + name); err != nil {
 		return err
 	}
 	if err := do(rec); err != nil {
 		return err
 	}
-	return s.fail.at("after " + name)
+	return s.fail.At("after " + name)
 }
 
 // applyWays leads to the addresses: all routes, and the neighbors that they need, in one.
@@ -118,7 +119,7 @@ func (s *switcher) applyWays(ctx context.Context, rec Record, ways state.Space) 
 	if err := (kernel.Spaces{Host: s.host}).Apply(ctx, f); err != nil {
 		return err
 	}
-	return s.fail.at("after ways")
+	return s.fail.At("after ways")
 }
 
 // takeAddresses has the allocators take the record's addresses from where they were.
@@ -147,7 +148,7 @@ func (s *switcher) takeAddresses(ctx context.Context, rec Record) error {
 			return err
 		}
 	}
-	return s.fail.at("after take")
+	return s.fail.At("after take")
 }
 
 // tellTurned tells who goes by which attachment has the addresses, when all is done for it.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/state"
@@ -37,7 +38,7 @@ type undoer struct {
 	agent     bool // shared objects go with their last owner
 	reaper    *kernel.Reaper
 	log       *slog.Logger
-	fail      failpoint
+	fail      failpoint.Hook
 }
 
 // abandon undoes an unfinished attachment and forgets it: its own things beside other calls, then, alone, the shared
@@ -61,13 +62,13 @@ func (u *undoer) abandon(ctx context.Context, rec Record, spaces kernel.Spaces) 
 
 // removeShared takes shared objects that nobody uses. The caller is alone.
 func (u *undoer) removeShared(ctx context.Context, f state.Fragment) error {
-	if err := u.fail.at("before shared"); err != nil {
+	if err := u.fail.At("before shared"); err != nil {
 		return err
 	}
 	if err := (kernel.Spaces{Host: u.host}).RemoveShared(ctx, f); err != nil {
 		return err
 	}
-	return u.fail.at("after shared")
+	return u.fail.At("after shared")
 }
 
 // undo undoes a record's acts in reverse. take is Remove, when everything must be gone at the end, or Release. It goes
@@ -78,12 +79,12 @@ func (u *undoer) undo(
 	var errs []error
 	u.machines.leave(ctx, rec, spaces)
 	for _, act := range slices.Backward(rec.Acts) {
-		if err := u.fail.at("before undo " + string(act.Kind)); err != nil {
+		if err := u.fail.At("before undo " + string(act.Kind)); err != nil {
 			return err
 		}
 		err := u.undoAct(ctx, rec, act, spaces, take)
 		if err == nil {
-			err = u.fail.at("after undo " + string(act.Kind))
+			err = u.fail.At("after undo " + string(act.Kind))
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -139,7 +140,7 @@ func (u *undoer) takeBack(
 	if act.Restore == nil {
 		return removeFiles(act.Files)
 	}
-	if err := u.fail.at("before restore"); err != nil {
+	if err := u.fail.At("before restore"); err != nil {
 		return err
 	}
 	pod := state.Fragment{Owner: act.Restore.Owner, Pod: act.Restore.Pod}
@@ -150,7 +151,7 @@ func (u *undoer) takeBack(
 	if err := spaces.Restore(ctx, host); err != nil {
 		return fmt.Errorf("give back: %w", err)
 	}
-	if err := u.fail.at("after restore"); err != nil {
+	if err := u.fail.At("after restore"); err != nil {
 		return err
 	}
 	return removeFiles(act.Files)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/dhcp"
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
@@ -47,7 +48,7 @@ type Env struct {
 	// Root is the directory below which the machine's files are, /sys and /etc; "" is "/".
 	Root string
 	// Step is for fault tests; see attach.Config.
-	Step func(string) error
+	Step failpoint.Hook
 }
 
 // Main runs one call and returns the exit code.

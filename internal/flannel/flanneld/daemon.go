@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weft-net/weft/internal/cluster/facts"
+	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/flannel"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
@@ -43,7 +44,7 @@ type Config struct {
 	// Ready is called when subnet.env is written and the rules are there; it may be nil.
 	Ready func()
 	// Step, which may be nil, is told what was just done: a test kills the process there.
-	Step func(name string) error
+	Step failpoint.Hook
 }
 
 // daemon is one that runs.
@@ -110,7 +111,7 @@ func (d *daemon) run(ctx context.Context) error {
 		return err
 	}
 	d.log.Info("subnet", "node", g.name, "subnets", g.subnets)
-	d.step("subnet")
+	_ = d.cfg.Step.At("subnet")
 	return d.live(ctx, g, u)
 }
 
@@ -194,7 +195,7 @@ func (d *daemon) published(
 			return model.Published{}, err
 		}
 		t, err := mesh.Plan(c, cfg, answers)
-		d.step("planned")
+		_ = d.cfg.Step.At("planned")
 		return t.Publish, err
 	}
 }
@@ -219,11 +220,4 @@ func (d *daemon) live(ctx context.Context, g grant, u Underlay) error {
 		Passed: d.passed, Log: d.cfg.Log, Now: d.cfg.Now, After: d.cfg.After,
 	}).Run)
 	return parts.Wait()
-}
-
-// step tells the test where the daemon is.
-func (d *daemon) step(name string) {
-	if d.cfg.Step != nil {
-		_ = d.cfg.Step(name)
-	}
 }

@@ -32,7 +32,7 @@ func (d *daemon) passed(s reconcile.Status) {
 		}
 	}
 	d.health.well("mesh")
-	d.step("mesh")
+	_ = d.cfg.Step.At("mesh")
 	d.mgr.publish(s.Topology.Publish)
 	d.rules.set(s.Topology.PodCIDRs)
 	if err := d.writeSubnetFile(s.Topology); err != nil {
@@ -41,7 +41,7 @@ func (d *daemon) passed(s reconcile.Status) {
 		return
 	}
 	d.health.well("subnet file")
-	d.step("subnet file")
+	_ = d.cfg.Step.At("subnet file")
 	d.mayBeReady()
 }
 

@@ -29,6 +29,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/guest/handover"
 	"github.com/weft-net/weft/internal/guest/serve"
 	"github.com/weft-net/weft/internal/model"
@@ -50,7 +51,7 @@ const (
 // Giver gives the wires of one pod.
 type Giver struct {
 	// Step, which may be nil, is called before each thing that is done for a weft-guest: for tests.
-	Step func(name string) error
+	Step failpoint.Hook
 
 	pod      *netns.NS
 	owner    uint32
@@ -220,7 +221,7 @@ func (g *Giver) attend(ctx context.Context, conn *net.UnixConn) error {
 		return nil
 	}
 	defer g.turn.Release(1)
-	if err := g.step("greet"); err != nil {
+	if err := g.Step.At("wires greet"); err != nil {
 		return err
 	}
 	if err := handover.Greet(conn, patience); err != nil {
@@ -229,14 +230,14 @@ func (g *Giver) attend(ctx context.Context, conn *net.UnixConn) error {
 	gone := make(chan struct{})
 	told := false
 	for {
-		if err := g.step("open"); err != nil {
+		if err := g.Step.At("wires open"); err != nil {
 			return err
 		}
 		wires, changed, err := g.wires(ctx)
 		if err != nil {
 			return err
 		}
-		if err := g.step("give"); err != nil {
+		if err := g.Step.At("wires give"); err != nil {
 			return err
 		}
 		late := time.AfterFunc(patience, func() { _ = conn.Close() })
@@ -245,7 +246,7 @@ func (g *Giver) attend(ctx context.Context, conn *net.UnixConn) error {
 		if err != nil {
 			return err
 		}
-		if err := g.step("given"); err != nil {
+		if err := g.Step.At("wires given"); err != nil {
 			return err
 		}
 		if !told {
@@ -264,13 +265,6 @@ func (g *Giver) attend(ctx context.Context, conn *net.UnixConn) error {
 		case <-changed:
 		}
 	}
-}
-
-func (g *Giver) step(name string) error {
-	if g.Step == nil {
-		return nil
-	}
-	return g.Step("wires " + name)
 }
 
 // trusted refuses callers that are neither the hypervisor's user nor one who may do all that anyway.

@@ -58,7 +58,7 @@ func (af *affinity) create(ctx context.Context, p *pool, cidr netip.Prefix) (boo
 	if err != nil {
 		return false, err
 	}
-	if err := af.cfg.step("before create"); err != nil {
+	if err := af.cfg.Step.At("before create"); err != nil {
 		return false, err
 	}
 	got, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
@@ -74,7 +74,7 @@ func (af *affinity) create(ctx context.Context, p *pool, cidr netip.Prefix) (boo
 		// It may be there or come yet. Then Run finds it, and it is taken into use with a new claim.
 		return false, store.Unreachable("claim of block "+cidr.String(), err)
 	}
-	if err := af.cfg.step("after create"); err != nil {
+	if err := af.cfg.Step.At("after create"); err != nil {
 		return false, err
 	}
 	if yields, err := af.registry.yield(ctx, p, got, cidr); yields || err != nil {
@@ -236,7 +236,7 @@ func (af *affinity) release(ctx context.Context, p *pool, b *block) error {
 			return af.renew(ctx, p, b) // somebody took a ceded address: the block has to stay
 		}
 	}
-	if err := af.cfg.step("before delete"); err != nil {
+	if err := af.cfg.Step.At("before delete"); err != nil {
 		return err
 	}
 	_, err = store.Bounded(ctx, func(ctx context.Context) (struct{}, error) {
@@ -245,7 +245,7 @@ func (af *affinity) release(ctx context.Context, p *pool, b *block) error {
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return store.IgnoreConflict(store.Unreachable("return of block "+b.cidr.String(), err))
 	}
-	if err := af.cfg.step("after delete"); err != nil {
+	if err := af.cfg.Step.At("after delete"); err != nil {
 		return err
 	}
 	return af.forget(p, b)

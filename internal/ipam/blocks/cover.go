@@ -93,7 +93,7 @@ func (af *affinity) enlarge(
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", w.field, err)
 	}
-	if err := af.cfg.step("before pool"); err != nil {
+	if err := af.cfg.Step.At("before pool"); err != nil {
 		return false, err
 	}
 	got, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
@@ -111,5 +111,5 @@ func (af *affinity) enlarge(
 	af.mem.mu.Lock()
 	af.mem.see(p, got, spec)
 	af.mem.mu.Unlock()
-	return true, af.cfg.step("after pool")
+	return true, af.cfg.Step.At("after pool")
 }

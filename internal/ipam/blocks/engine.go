@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
@@ -60,14 +61,7 @@ type Config struct {
 	// deletes claims, and says which nodes are gone.
 	Apart bool
 	// Step, which may be nil, is called before and after each thing that is done, for fault tests.
-	Step func(name string) error
-}
-
-func (c *Config) step(name string) error {
-	if c.Step == nil {
-		return nil
-	}
-	return c.Step(name)
+	Step failpoint.Hook
 }
 
 // Engine gives addresses from this node's blocks. It is safe for concurrent use. It only builds its parts and hands

@@ -114,7 +114,7 @@ func (jf *journalFile) save() error {
 	defer jf.writing.Unlock()
 	text, err := json.MarshalIndent(jf.snapshot(), "", " ")
 	if err == nil {
-		err = jf.cfg.step("before journal")
+		err = jf.cfg.Step.At("before journal")
 	}
 	if err == nil {
 		err = os.MkdirAll(jf.cfg.Dir, 0o700)
@@ -123,7 +123,7 @@ func (jf *journalFile) save() error {
 		err = atomicfile.Write(jf.journalPath(), text, 0o600, atomicfile.Durable)
 	}
 	if err == nil {
-		err = jf.cfg.step("after journal")
+		err = jf.cfg.Step.At("after journal")
 	}
 	if err != nil {
 		jf.mem.mu.Lock()

@@ -47,14 +47,14 @@ func (rg *registry) swap(
 	if err != nil {
 		return o, spec, err
 	}
-	if err := rg.cfg.step("before swap"); err != nil {
+	if err := rg.cfg.Step.At("before swap"); err != nil {
 		return o, spec, err
 	}
 	got, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return rg.cfg.Objects.CompareAndSwap(ctx, store.AddressBlocks(), o.Version, next)
 	})
 	if err == nil {
-		err = rg.cfg.step("after swap")
+		err = rg.cfg.Step.At("after swap")
 	}
 	if err != nil {
 		return o, spec, store.Unreachable("block "+spec.CIDR.String(), err)

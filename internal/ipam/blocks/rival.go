@@ -131,7 +131,7 @@ func (rg *registry) yield(ctx context.Context, p *pool, o store.Object, cidr net
 	if err != nil {
 		return true, store.Unreachable("return of block "+cidr.String(), err)
 	}
-	return true, rg.cfg.step("after yield")
+	return true, rg.cfg.Step.At("after yield")
 }
 
 // hearRival notes what happened to a block of another pool; the caller holds the lock.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/node/advertise"
 	"github.com/weft-net/weft/internal/node/cniserver"
@@ -83,7 +84,7 @@ type Config struct {
 	// PluginTime is how long one execution of a foreign plugin may take; 0 is foreign's default.
 	PluginTime time.Duration
 	// Step, which may be nil, is attach's and the machines' hook for fault tests.
-	Step func(name string) error
+	Step failpoint.Hook
 }
 
 // agent holds the parts.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/weft-net/weft/internal/boot"
 	"github.com/weft-net/weft/internal/cni/wire"
+	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	plan "github.com/weft-net/weft/internal/plan/vm"
@@ -72,7 +73,7 @@ type Config struct {
 	Dir string
 	Log *slog.Logger
 	// Step, which may be nil, is phase 1's hook for tests.
-	Step func(name string) error
+	Step failpoint.Hook
 }
 
 const pingTime = wire.PingMillis * time.Millisecond

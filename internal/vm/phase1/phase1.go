@@ -27,6 +27,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
@@ -49,14 +50,7 @@ type Config struct {
 	Vhost func() (number uint64, ok bool)
 	Log   *slog.Logger
 	// Step, which may be nil, is called before each thing that is done. Its error is that thing's error: for tests.
-	Step func(name string) error
-}
-
-func (c Config) step(name string) error {
-	if c.Step == nil {
-		return nil
-	}
-	return c.Step(name)
+	Step failpoint.Hook
 }
 
 // Start brings the machine of the input into a pod: networks that are new are made, those that are absent now are taken
@@ -185,13 +179,13 @@ func (w *work) begin(ctx context.Context) (begun []string, err error) {
 		if err := w.save("started"); err != nil {
 			return begun, err
 		}
-		if err := w.step("pod"); err != nil {
+		if err := w.Step.At("pod"); err != nil {
 			return begun, err
 		}
 		if err := w.spaces.Apply(ctx, w.record.Pod.Fragment); err != nil {
 			return begun, w.fault(n.Interface, err)
 		}
-		if err := w.step("apply"); err != nil {
+		if err := w.Step.At("apply"); err != nil {
 			return begun, err
 		}
 		if err := w.apply(ctx, n); err != nil {

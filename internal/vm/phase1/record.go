@@ -189,7 +189,7 @@ func (c Config) open(s kernel.Spaces, key, pod string) (*work, error) {
 
 // save writes the record, which is then whole whenever this process is killed.
 func (w *work) save(why string) error {
-	if err := w.step(why); err != nil {
+	if err := w.Step.At(why); err != nil {
 		return err
 	}
 	b, err := json.Marshal(w.record)
@@ -205,7 +205,7 @@ func (w *work) save(why string) error {
 }
 
 func (w *work) forget() error {
-	if err := w.step("forget"); err != nil {
+	if err := w.Step.At("forget"); err != nil {
 		return err
 	}
 	if err := os.Remove(w.path(w.record.Machine, w.record.In)); err != nil && !errors.Is(err, fs.ErrNotExist) {

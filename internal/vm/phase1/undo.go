@@ -56,7 +56,7 @@ func (w *work) takeBack(ctx context.Context, names []string) error {
 
 // restorePod gives the pod what all networks needed of it.
 func (w *work) restorePod(ctx context.Context) error {
-	return errors.Join(w.step("restore pod"), w.spaces.Restore(ctx, w.record.Pod.Restore), w.withdraw(w.record.Vhost))
+	return errors.Join(w.Step.At("restore pod"), w.spaces.Restore(ctx, w.record.Pod.Restore), w.withdraw(w.record.Vhost))
 }
 
 // rest gives back what all networks needed of the pod of a machine that is to stay there without any, and may get one
@@ -81,10 +81,10 @@ func (w *work) leave(ctx context.Context, name string) error {
 		if err := w.save("leaving"); err != nil {
 			return err
 		}
-		if err := errors.Join(w.step("remove"), w.withdraw(n.Tap), w.spaces.Remove(ctx, n.Fragment)); err != nil {
+		if err := errors.Join(w.Step.At("remove"), w.withdraw(n.Tap), w.spaces.Remove(ctx, n.Fragment)); err != nil {
 			return err
 		}
-		if err := errors.Join(w.step("restore"), w.spaces.Restore(ctx, n.Restore)); err != nil {
+		if err := errors.Join(w.Step.At("restore"), w.spaces.Restore(ctx, n.Restore)); err != nil {
 			return err
 		}
 	}

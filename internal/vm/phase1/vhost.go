@@ -127,7 +127,7 @@ func (w *work) giveOne(name string, number uint64, given **Given) error {
 			return fail(err)
 		}
 	}
-	if err := w.step("owner"); err != nil {
+	if err := w.Step.At("owner"); err != nil {
 		return err
 	}
 	if err := own(dir, name, w.record.Owner, w.record.Owner, 0o600); err != nil {

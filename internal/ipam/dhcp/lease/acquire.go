@@ -102,7 +102,7 @@ func (k *Keeper) one(
 	if err != nil {
 		return g, err
 	}
-	return g, k.step("after grant")
+	return g, k.cfg.Step.At("after grant")
 }
 
 // unanswered gives an error that another try may not have the code that says so.
@@ -133,7 +133,7 @@ func (k *Keeper) drop(ctx context.Context, l *kept) error {
 	rec := l.snapshot()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
-	if err := k.step("before release"); err != nil {
+	if err := k.cfg.Step.At("before release"); err != nil {
 		return err
 	}
 	k.release(ctx, rec, true)

@@ -52,7 +52,7 @@ func (k *Keeper) path(key model.AttachmentKey) string {
 
 // save writes a record: whole, or not at all.
 func (k *Keeper) save(rec record) error {
-	if err := k.step("before save"); err != nil {
+	if err := k.cfg.Step.At("before save"); err != nil {
 		return err
 	}
 	b, err := json.Marshal(rec)
@@ -62,17 +62,17 @@ func (k *Keeper) save(rec record) error {
 	if err := atomicfile.Write(k.path(rec.key()), b, 0o600, atomicfile.CrashSafe); err != nil {
 		return model.Faultf(model.CodeIO, "make room where leases are kept", "lease of %s: %w", rec.key(), err)
 	}
-	return k.step("after save")
+	return k.cfg.Step.At("after save")
 }
 
 func (k *Keeper) forget(key model.AttachmentKey) error {
-	if err := k.step("before forget"); err != nil {
+	if err := k.cfg.Step.At("before forget"); err != nil {
 		return err
 	}
 	if err := os.Remove(k.path(key)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return model.Faultf(model.CodeIO, "", "lease of %s: %w", key, err)
 	}
-	return k.step("after forget")
+	return k.cfg.Step.At("after forget")
 }
 
 // load reads the records of this boot. What cannot be read is told and left alone: it is a newer program's, or

@@ -34,6 +34,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/dhcp"
 	"github.com/weft-net/weft/internal/ipam/dhcp/exchange"
@@ -57,7 +58,7 @@ type Config struct {
 	Poll time.Duration
 	Log  *slog.Logger
 	// Step, which may be nil, is called before and after each thing that is done, for fault tests.
-	Step func(name string) error
+	Step failpoint.Hook
 }
 
 // Keeper keeps leases. It is safe for concurrent use.
@@ -244,11 +245,4 @@ func (l *kept) snapshot() record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.rec.clone()
-}
-
-func (k *Keeper) step(name string) error {
-	if k.cfg.Step == nil {
-		return nil
-	}
-	return k.cfg.Step(name)
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cli/ui"
+	"github.com/weft-net/weft/internal/failpoint"
 )
 
 // pluginTime lets a test wait less long for a plugin that hangs.
@@ -24,7 +25,7 @@ func pluginTime(env ui.Env) time.Duration {
 
 // agentStep is the agent's fault hook for tests: the file WEFT_STEP_FILE holds a number that is counted down at every
 // step; at zero the file goes, and the process with it.
-func agentStep(env ui.Env) func(string) error {
+func agentStep(env ui.Env) failpoint.Hook {
 	file := env.Getenv("WEFT_STEP_FILE")
 	if file == "" {
 		return nil
