@@ -27,9 +27,9 @@ func parseCall(r wire.Request) (cni.Call, error) {
 
 // alone does a call in which weft-cni was executed under the name of a plugin that the agent has built in: by a
 // runtime, in a list of other plugins, or by another vendor's plugin, as its IPAM plugin.
-func (s *Server) alone(c *call, call cni.Call, ns *netns.NS, name string) ([]byte, error) {
-	if !slices.Contains(s.cfg.Alone, name) {
-		_, found, err := s.cfg.Memory.Get(call.Request.Key())
+func (vs *verbs) alone(c *call, call cni.Call, ns *netns.NS, name string) ([]byte, error) {
+	if !slices.Contains(vs.cfg.Alone, name) {
+		_, found, err := vs.cfg.Memory.Get(call.Request.Key())
 		if call.Command != cni.Del {
 			return nil, model.Faultf(unserved(call.Command), "docs/install.md says when it does",
 				"plugin %q: the agent of this node does not serve it", name)
@@ -39,38 +39,38 @@ func (s *Server) alone(c *call, call cni.Call, ns *netns.NS, name string) ([]byt
 		}
 	}
 	if call.Command == cni.Add {
-		if err := s.queue.settle(c.ctx, call.Request); err != nil {
+		if err := vs.queue.settle(c.ctx, call.Request); err != nil {
 			return nil, err
 		}
 		if c.abandoned() {
 			return nil, model.Faultf(model.CodeTryAgain, "", "the caller did not wait until its turn")
 		}
 	}
-	a, err := s.networks.Alone(c.ctx, call, name)
+	a, err := vs.networks.Alone(c.ctx, call, name)
 	if err != nil {
 		return nil, err
 	}
 	all, j := []multinet.Attachment{a}, job(a, ns)
 	switch call.Command {
 	case cni.Add:
-		results, err := s.attachAll(c.ctx, all, ns)
+		results, err := vs.attachAll(c.ctx, all, ns)
 		if err != nil {
 			return nil, err
 		}
 		return cni.FormatResult(results[0], call.Request.CNIVersion)
 	case cni.Del:
-		return nil, s.detachAll(c.ctx, all, ns)
+		return nil, vs.detachAll(c.ctx, all, ns)
 	case cni.Check:
-		return nil, s.cfg.Attacher.Check(c.ctx, j)
+		return nil, vs.cfg.Attacher.Check(c.ctx, j)
 	case cni.GC:
-		return nil, s.aloneGC(c.ctx, call, j)
+		return nil, vs.aloneGC(c.ctx, call, j)
 	}
-	if s.cfg.Fit != nil {
-		if err := s.cfg.Fit(); err != nil {
+	if vs.cfg.Fit != nil {
+		if err := vs.cfg.Fit(); err != nil {
 			return nil, err
 		}
 	}
-	return nil, s.cfg.Attacher.Status(c.ctx, j)
+	return nil, vs.cfg.Attacher.Status(c.ctx, j)
 }
 
 // unserved is the code for a plugin that this agent never serves.
@@ -82,11 +82,11 @@ func unserved(verb string) model.Code {
 }
 
 // aloneGC takes what no valid attachment of the network has.
-func (s *Server) aloneGC(ctx context.Context, call cni.Call, j attach.Job) error {
-	queued := s.queue.collectable(call)
-	if err := s.cfg.Attacher.GC(ctx, j, call.Valid); err != nil {
+func (vs *verbs) aloneGC(ctx context.Context, call cni.Call, j attach.Job) error {
+	queued := vs.queue.collectable(call)
+	if err := vs.cfg.Attacher.GC(ctx, j, call.Valid); err != nil {
 		return err
 	}
-	s.queue.collect(queued)
+	vs.queue.collect(queued)
 	return nil
 }

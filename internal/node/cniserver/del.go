@@ -31,13 +31,13 @@ type Memory interface {
 
 // del detaches in reverse whatever the configuration names, then what the ledger knows of the call beside that: the
 // configuration may have changed since the ADD, or be gone. All are tried, whatever happens with the others.
-func (s *Server) del(ctx context.Context, call cni.Call, ns *netns.NS, confErr error) error {
-	s.pods.drop(call.Request.ContainerID)
+func (vs *verbs) del(ctx context.Context, call cni.Call, ns *netns.NS, confErr error) error {
+	vs.pods.drop(call.Request.ContainerID)
 	var all []multinet.Attachment
 	var errs []error
 	if confErr == nil {
 		var done bool
-		if all, done, confErr = s.ownOrMultus(ctx, call, ns); done {
+		if all, done, confErr = vs.ownOrMultus(ctx, call, ns); done {
 			return confErr
 		}
 	}
@@ -45,12 +45,12 @@ func (s *Server) del(ctx context.Context, call cni.Call, ns *netns.NS, confErr e
 	for _, d := range all {
 		named[d.Request.Key()] = true
 	}
-	rest, err := s.remembered(call, named)
+	rest, err := vs.remembered(call, named)
 	jobs := backwards(all, ns)
 	for _, r := range rest {
 		jobs = append(jobs, attach.Job{Network: r.Network, Request: r.Request, Netns: ns})
 	}
-	for i, err := range s.cfg.Attacher.DelAll(ctx, jobs) {
+	for i, err := range vs.cfg.Attacher.DelAll(ctx, jobs) {
 		if err != nil && i < len(all) {
 			err = place(err, all, len(all)-1-i)
 		}
@@ -79,8 +79,8 @@ func backwards(all []multinet.Attachment, ns *netns.NS) []attach.Job {
 }
 
 // detachAll detaches all of them, backwards and whatever happens with the others.
-func (s *Server) detachAll(ctx context.Context, all []multinet.Attachment, ns *netns.NS) error {
-	errs := s.cfg.Attacher.DelAll(ctx, backwards(all, ns))
+func (vs *verbs) detachAll(ctx context.Context, all []multinet.Attachment, ns *netns.NS) error {
+	errs := vs.cfg.Attacher.DelAll(ctx, backwards(all, ns))
 	for i, err := range errs {
 		if err != nil {
 			errs[i] = place(err, all, len(all)-1-i)
@@ -90,8 +90,8 @@ func (s *Server) detachAll(ctx context.Context, all []multinet.Attachment, ns *n
 }
 
 // remembered are the records of the call that its configuration does not name.
-func (s *Server) remembered(call cni.Call, named map[model.AttachmentKey]bool) ([]attach.Record, error) {
-	keys, err := s.cfg.Memory.Keys(call.Request.ContainerID)
+func (vs *verbs) remembered(call cni.Call, named map[model.AttachmentKey]bool) ([]attach.Record, error) {
+	keys, err := vs.cfg.Memory.Keys(call.Request.ContainerID)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func (s *Server) remembered(call cni.Call, named map[model.AttachmentKey]bool) (
 		if named[k] || plugin.IsIPAMNetwork(k.Network) { // the plugin that had them allocated gives them back
 			continue
 		}
-		r, ok, err := s.cfg.Memory.Get(k)
+		r, ok, err := vs.cfg.Memory.Get(k)
 		switch {
 		case err != nil:
 			errs = append(errs, err)
@@ -122,7 +122,7 @@ func sameCall(part string, r model.Request) bool {
 
 // replay does a DEL from the queue. The runtime was told long ago that it is done, and most often has removed the
 // namespace since.
-func (s *Server) replay(ctx context.Context, r wire.Request) error {
+func (vs *verbs) replay(ctx context.Context, r wire.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	ctx, end := context.WithCancelCause(ctx)
@@ -133,6 +133,6 @@ func (s *Server) replay(ctx context.Context, r wire.Request) error {
 			c.netns = fd
 		}
 	}
-	_, err := s.outcome(c, r)
+	_, err := vs.outcome(c, r)
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -22,9 +23,19 @@ const (
 	changeAgain = 10 * time.Second
 )
 
+// follower gives running pods the interfaces that they ask for later, and takes away those that they no longer ask for.
+type follower struct {
+	cfg      *Config
+	log      *slog.Logger
+	networks *multinet.Resolver
+	news     *news
+	pods     *podTable
+	verbs    *verbs
+}
+
 // follow attaches running pods to what they ask for now, until ctx ends.
-func (s *Server) follow(ctx context.Context) {
-	changed, cancel := s.cfg.Pods.Subscribe()
+func (f *follower) follow(ctx context.Context) {
+	changed, cancel := f.cfg.Pods.Subscribe()
 	defer cancel()
 	again := time.NewTicker(changeAgain)
 	defer again.Stop()
@@ -38,20 +49,20 @@ func (s *Server) follow(ctx context.Context) {
 		case <-again.C:
 			retry = true
 		}
-		c := s.cfg.Pods.Cluster()
+		c := f.cfg.Pods.Cluster()
 		if c == nil {
 			continue
 		}
 		for _, label := range edited(networks, c.Networks) {
-			s.tellEdited(label)
+			f.tellEdited(label)
 		}
-		s.compare(ctx, c, retry)
+		f.compare(ctx, c, retry)
 	}
 }
 
 // compare looks for pods that ask for something else than they were given.
-func (s *Server) compare(ctx context.Context, c *model.Cluster, retry bool) {
-	states := s.pods.all()
+func (f *follower) compare(ctx context.Context, c *model.Cluster, retry bool) {
+	states := f.pods.all()
 	for _, pod := range c.Pods {
 		if pod.Node != c.Self || len(states) == 0 {
 			continue
@@ -66,10 +77,10 @@ func (s *Server) compare(ctx context.Context, c *model.Cluster, retry bool) {
 			}
 			again, first := p.known && p.asked == asked, !p.known
 			p.asked, p.known = asked, true
-			err := s.change(ctx, p, pod, first)
+			err := f.change(ctx, p, pod, first)
 			p.failed = err != nil
 			if err != nil && ctx.Err() == nil && !again {
-				s.log.Warn("networks of a running pod", "pod", p.ref.String(), "err", err)
+				f.log.Warn("networks of a running pod", "pod", p.ref.String(), "err", err)
 			}
 		}
 	}
@@ -83,7 +94,7 @@ func static(pod model.Pod) bool {
 
 // change attaches and detaches what is other than the pod asks for. It goes on after an error. On the first look at a
 // pod that an agent before has attached, a status that was not written any more is written.
-func (s *Server) change(ctx context.Context, p *podState, pod model.Pod, first bool) error {
+func (f *follower) change(ctx context.Context, p *podState, pod model.Pod, first bool) error {
 	p.turn.Lock()
 	defer p.turn.Unlock()
 	if p.gone.Err() != nil {
@@ -92,36 +103,36 @@ func (s *Server) change(ctx context.Context, p *podState, pod model.Pod, first b
 	ctx, cancel := context.WithTimeout(ctx, changeLimit)
 	defer cancel()
 	defer context.AfterFunc(p.gone, cancel)()
-	records, err := recorded(s.cfg.Memory, p.containerID)
+	records, err := recorded(f.cfg.Memory, p.containerID)
 	if err != nil || len(records) == 0 || !records[0].Request.Origin.Primary {
 		return err
 	}
 	list, doubts, err := multinet.ParseSelections(multinet.NetworksKey, pod.Annotations[multinet.NetworksKey],
 		pod.Namespace)
 	if err != nil {
-		s.news.event(p.ref, multinet.Failed(err))
+		f.news.event(p.ref, multinet.Failed(err))
 		return err
 	}
 	held, have, others, devices := heldOf(records)
 	remove, add, err := multinet.Compare(have, list, others)
 	if err != nil {
-		s.news.event(p.ref, multinet.Failed(err))
+		f.news.event(p.ref, multinet.Failed(err))
 		return err
 	}
 	for _, text := range doubts {
-		s.news.event(p.ref, multinet.Doubt(text))
+		f.news.event(p.ref, multinet.Doubt(text))
 	}
 	var errs []error
 	for _, i := range slices.Backward(remove) {
-		errs = append(errs, s.detach(ctx, p, held[i]))
+		errs = append(errs, f.detach(ctx, p, held[i]))
 	}
 	for _, w := range add {
-		errs = append(errs, s.attachFurther(ctx, p, pod, records[0], w, devices))
+		errs = append(errs, f.attachFurther(ctx, p, pod, records[0], w, devices))
 	}
 	stale := first && !saysStatus(pod, records)
 	if len(remove)+len(add) > 0 || stale {
-		if records, err = recorded(s.cfg.Memory, p.containerID); err == nil {
-			s.news.status(p.ref, gotOf(records))
+		if records, err = recorded(f.cfg.Memory, p.containerID); err == nil {
+			f.news.status(p.ref, gotOf(records))
 		}
 		errs = append(errs, err)
 	}
@@ -134,20 +145,20 @@ func saysStatus(pod model.Pod, records []attach.Record) bool {
 	return err != nil || pod.Annotations[multinet.StatusKey] == text
 }
 
-func (s *Server) detach(ctx context.Context, p *podState, r attach.Record) error {
-	err := s.cfg.Attacher.DelAll(ctx, []attach.Job{{Network: r.Network, Request: r.Request}})[0]
+func (f *follower) detach(ctx context.Context, p *podState, r attach.Record) error {
+	err := f.cfg.Attacher.DelAll(ctx, []attach.Job{{Network: r.Network, Request: r.Request}})[0]
 	if err != nil {
 		err = fmt.Errorf("network %s: detach %s: %w", r.Request.Origin.Network, r.Request.IfName, err)
-		s.news.event(p.ref, multinet.Failed(err))
+		f.news.event(p.ref, multinet.Failed(err))
 		return err
 	}
 	multinet.DropDeviceInfo(r.Request.Origin.DeviceFile)
-	s.news.event(p.ref, multinet.Removed(r.Request.IfName, r.Request.Origin.Network))
+	f.news.event(p.ref, multinet.Removed(r.Request.IfName, r.Request.Origin.Network))
 	return nil
 }
 
 // attachFurther attaches a running pod to one more network.
-func (s *Server) attachFurther(
+func (f *follower) attachFurther(
 	ctx context.Context, p *podState, pod model.Pod, first attach.Record, w multinet.Wanted, devices []string,
 ) error {
 	pod.UID = first.Request.Origin.Pod.UID
@@ -156,7 +167,7 @@ func (s *Server) attachFurther(
 		if err != nil {
 			return model.Result{}, multinet.Attachment{}, err
 		}
-		a, err := s.networks.Further(ctx, call, pod, w, devices)
+		a, err := f.networks.Further(ctx, call, pod, w, devices)
 		if err != nil {
 			return model.Result{}, a, err
 		}
@@ -172,7 +183,7 @@ func (s *Server) attachFurther(
 		if err := a.KeepDeviceInfo(); err != nil {
 			return model.Result{}, a, err
 		}
-		results, err := s.attachAll(ctx, []multinet.Attachment{a}, ns)
+		results, err := f.verbs.attachAll(ctx, []multinet.Attachment{a}, ns)
 		if err != nil {
 			dropDevices([]multinet.Attachment{a})
 			return model.Result{}, a, fmt.Errorf("network %s: %w", a.Label, err)
@@ -181,12 +192,12 @@ func (s *Server) attachFurther(
 	}()
 	if err != nil {
 		if p.gone.Err() == nil {
-			s.news.event(p.ref, multinet.Failed(err))
+			f.news.event(p.ref, multinet.Failed(err))
 		}
 		return err
 	}
 	if e, ok := multinet.Added(a.Request.IfName, a.Label, result); ok {
-		s.news.event(p.ref, e)
+		f.news.event(p.ref, e)
 	}
 	return nil
 }
@@ -212,17 +223,17 @@ func edited(before map[string]string, now []model.NetworkAttachment) []string {
 }
 
 // tellEdited tells the pods of a network that they keep it as it was.
-func (s *Server) tellEdited(label string) {
-	for _, states := range s.pods.all() {
+func (f *follower) tellEdited(label string) {
+	for _, states := range f.pods.all() {
 		for _, p := range states {
-			records, err := recorded(s.cfg.Memory, p.containerID)
+			records, err := recorded(f.cfg.Memory, p.containerID)
 			if err != nil {
-				s.log.Warn("networks of a running pod", "pod", p.ref.String(), "err", err)
+				f.log.Warn("networks of a running pod", "pod", p.ref.String(), "err", err)
 				continue
 			}
 			for _, r := range records {
 				if r.Request.Origin.Network == label {
-					s.news.event(p.ref, multinet.Edited(r.Request.IfName, label))
+					f.news.event(p.ref, multinet.Edited(r.Request.IfName, label))
 				}
 			}
 		}

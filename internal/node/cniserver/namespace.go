@@ -17,7 +17,7 @@ const netnsHint = "CNI_NETNS names the network namespace of the container"
 
 // namespace is the container's namespace, nil when the verb needs none or, on DEL, when it is gone. A DEL must be
 // possible with whatever is left: it takes what is no container's namespace for a sign that the container is gone.
-func (s *Server) namespace(c *call, r wire.Request, call *cni.Call) (*netns.NS, error) {
+func (vs *verbs) namespace(c *call, r wire.Request, call *cni.Call) (*netns.NS, error) {
 	fd, path := c.netns, call.Request.Netns
 	c.netns = 0
 	if call.Command == cni.GC || call.Command == cni.Status {
@@ -34,7 +34,7 @@ func (s *Server) namespace(c *call, r wire.Request, call *cni.Call) (*netns.NS, 
 	}
 	ns, err := netns.FromFD(fd, path)
 	if err == nil {
-		err = s.foreign(ns)
+		err = vs.foreign(ns)
 	}
 	if err != nil && call.Command == cni.Del {
 		call.Request.Netns = "" // nor may a foreign plugin touch it
@@ -47,9 +47,9 @@ func (s *Server) namespace(c *call, r wire.Request, call *cni.Call) (*netns.NS, 
 }
 
 // foreign refuses, and closes, a namespace that is the node's.
-func (s *Server) foreign(ns *netns.NS) error {
+func (vs *verbs) foreign(ns *netns.NS) error {
 	id, err := ns.ID()
-	if err == nil && slices.Contains(s.own, id) {
+	if err == nil && slices.Contains(vs.own, id) {
 		err = model.Faultf(model.CodeInvalidNetns, "", "this is the network namespace of the node itself")
 	}
 	if err != nil {

@@ -19,12 +19,12 @@ import (
 type Verb func(ctx context.Context, ns *netns.NS, words []byte) ([]byte, error)
 
 // other does a verb that is not CNI's.
-func (s *Server) other(c *call, r wire.Request, name string) (exit int, out []byte) {
-	log := s.log.With("verb", name)
-	out, err := s.ask(c, r, name, log)
+func (vs *verbs) other(c *call, r wire.Request, name string) (exit int, out []byte) {
+	log := vs.log.With("verb", name)
+	out, err := vs.ask(c, r, name, log)
 	took := time.Since(c.start).Round(time.Microsecond)
-	if s.cfg.Called != nil && s.cfg.Verbs[name] != nil {
-		s.cfg.Called(name, codedOrNil(err), took)
+	if vs.cfg.Called != nil && vs.cfg.Verbs[name] != nil {
+		vs.cfg.Called(name, codedOrNil(err), took)
 	}
 	if err != nil {
 		log.Warn("call failed", "took", took, "err", err)
@@ -34,14 +34,14 @@ func (s *Server) other(c *call, r wire.Request, name string) (exit int, out []by
 	return 0, out
 }
 
-func (s *Server) ask(c *call, r wire.Request, name string, log *slog.Logger) (out []byte, err error) {
+func (vs *verbs) ask(c *call, r wire.Request, name string, log *slog.Logger) (out []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			log.Error("panic", "value", fmt.Sprint(p), "stack", string(debug.Stack()))
 			err = fmt.Errorf("%s: %w: %v", name, errPanic, p)
 		}
 	}()
-	verb := s.cfg.Verbs[name]
+	verb := vs.cfg.Verbs[name]
 	if verb == nil {
 		return nil, model.Faultf(model.CodeInvalidEnv, "program and agent are of different versions", "the agent knows no %q",
 			name[:min(len(name), 32)])
@@ -54,7 +54,7 @@ func (s *Server) ask(c *call, r wire.Request, name string, log *slog.Logger) (ou
 	path, _ := wire.Field(r.Stdin(), "netns")
 	ns, err := netns.FromFD(fd, path)
 	if err == nil {
-		err = s.foreign(ns)
+		err = vs.foreign(ns)
 	}
 	if err != nil {
 		return nil, model.Faultf(model.CodeInvalidNetns, "", "namespace %q: %w", path, err)

@@ -58,17 +58,17 @@ type Config struct {
 	Verbs map[string]Verb
 }
 
-// Server answers CNI calls.
+// Server answers CNI calls: it takes them from the socket, and has them done by verbs. follower gives running pods the
+// interfaces that they ask for later.
 type Server struct {
-	cfg      Config
+	cfg      *Config
 	log      *slog.Logger
-	own      []uint64 // inode numbers
 	socket   *listener
 	dog      *watchdog
-	networks *multinet.Resolver
 	news     *news
-	pods     podTable
-	queue    *queue
+	pods     *podTable
+	verbs    *verbs
+	follower *follower
 
 	// calls is the parent of every call's context; stop ends them all.
 	calls context.Context
@@ -84,26 +84,29 @@ type Server struct {
 }
 
 // New makes a server and takes the socket over; from then on callers wait for Run.
-func New(cfg Config) (*Server, error) {
+func New(c Config) (*Server, error) {
+	cfg, log, networks := &c, c.Log.With("room", "cniserver"), c.Networks
+	if networks == nil {
+		networks = &multinet.Resolver{}
+	}
+	news, pods := newNews(cfg.Reporter, log), &podTable{}
+	vs := &verbs{cfg: cfg, log: log, networks: networks, news: news, pods: pods}
 	s := &Server{
-		cfg: cfg, log: cfg.Log.With("room", "cniserver"), dog: newWatchdog(), networks: cfg.Networks, parked: newParked(),
+		cfg: cfg, log: log, dog: newWatchdog(), news: news, pods: pods, parked: newParked(), verbs: vs,
+		follower: &follower{cfg: cfg, log: log, networks: networks, news: news, pods: pods, verbs: vs},
 	}
-	if s.networks == nil {
-		s.networks = &multinet.Resolver{}
-	}
-	s.news = newNews(cfg.Reporter, s.log)
 	for _, ns := range cfg.Own {
 		id, err := ns.ID()
 		if err != nil {
 			return nil, fmt.Errorf("cniserver: %w", err)
 		}
-		s.own = append(s.own, id)
+		vs.own = append(vs.own, id)
 	}
 	var err error
 	if s.socket, err = listen(cfg.Socket); err != nil {
 		return nil, err
 	}
-	if s.queue, err = openQueue(wire.QueueDir(cfg.Socket), s.log, cfg.Now, s.replay); err != nil {
+	if vs.queue, err = openQueue(wire.QueueDir(cfg.Socket), s.log, cfg.Now, vs.replay); err != nil {
 		return nil, errors.Join(err, s.socket.close())
 	}
 	s.calls, s.stop = context.WithCancel(context.Background())
@@ -116,7 +119,7 @@ func (s *Server) Run(ctx context.Context) error {
 	watch, stopWatch := context.WithCancel(context.Background())
 	var helpers sync.WaitGroup
 	helpers.Go(func() { s.dog.run(watch) })
-	helpers.Go(func() { s.queue.run(ctx) })
+	helpers.Go(func() { s.verbs.queue.run(ctx) })
 	helpers.Go(s.pings)
 	helpers.Go(func() { s.news.run(watch) })
 	if s.cfg.Pods != nil {
@@ -125,7 +128,7 @@ func (s *Server) Run(ctx context.Context) error {
 			s.log.Error("pods of an agent before this one", "err", err)
 		}
 		s.pods.remember(records)
-		helpers.Go(func() { s.follow(ctx) })
+		helpers.Go(func() { s.follower.follow(ctx) })
 	}
 	for range spareWorkers {
 		s.hire()
@@ -139,7 +142,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.drain()
 	stopWatch()
 	helpers.Wait()
-	return errors.Join(s.socket.close(), s.queue.close())
+	return errors.Join(s.socket.close(), s.verbs.queue.close())
 }
 
 // drain waits until the workers are gone; calls that outlast the grace are ended.
@@ -228,7 +231,7 @@ func (s *Server) serve(c *call, r wire.Request, err error) {
 		_ = c.answer(exit, out)
 		return
 	}
-	exit, out := s.verb(c, r)
+	exit, out := s.verbs.verb(c, r)
 	if err := c.answer(exit, out); err != nil {
 		s.log.Warn("caller did not wait for the answer", "id", short(r.Getenv("CNI_CONTAINERID")), "err", err)
 	}

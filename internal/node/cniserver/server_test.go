@@ -181,7 +181,7 @@ func TestWorkersAnswerPings(t *testing.T) {
 		s.closing.Store(true)
 		s.socket.wake()
 		s.workers.Wait()
-		if err := errors.Join(s.socket.close(), s.queue.close()); err != nil {
+		if err := errors.Join(s.socket.close(), s.verbs.queue.close()); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -317,11 +317,12 @@ func TestAbandonedAddIsNotDone(t *testing.T) {
 	}
 	_ = conn.Close() // weft-cni has given up
 	s := &Server{
-		cfg: Config{Attacher: rec, Memory: rec, Socket: socket}, socket: l, dog: newWatchdog(), calls: t.Context(),
+		cfg: &Config{Attacher: rec, Memory: rec, Socket: socket}, socket: l, dog: newWatchdog(), calls: t.Context(),
 		parked: newParked(),
 	}
 	s.log = logTo(t)
-	s.queue, err = openQueue(filepath.Join(t.TempDir(), "queue"), s.log, time.Now, s.replay)
+	s.verbs = &verbs{cfg: s.cfg, log: s.log}
+	s.verbs.queue, err = openQueue(filepath.Join(t.TempDir(), "queue"), s.log, time.Now, s.verbs.replay)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +333,7 @@ func TestAbandonedAddIsNotDone(t *testing.T) {
 	}
 	l.wake()
 	s.workers.Wait()
-	_ = errors.Join(l.close(), s.queue.close())
+	_ = errors.Join(l.close(), s.verbs.queue.close())
 	if calls := rec.seen(); len(calls) != 0 {
 		t.Errorf("an ADD nobody waits for was done: %q", calls)
 	}

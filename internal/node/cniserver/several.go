@@ -17,12 +17,12 @@ import (
 )
 
 // check looks at what the configuration names and at what the pod has beside that; it stops at the first difference.
-func (s *Server) check(ctx context.Context, call cni.Call, ns *netns.NS) error {
+func (vs *verbs) check(ctx context.Context, call cni.Call, ns *netns.NS) error {
 	all, err := parseDelegates(call)
 	if err != nil {
 		return err
 	}
-	all, err = s.without(all, call)
+	all, err = vs.without(all, call)
 	if err != nil {
 		return err
 	}
@@ -32,11 +32,11 @@ func (s *Server) check(ctx context.Context, call cni.Call, ns *netns.NS) error {
 		if d.Network.DisableCheck {
 			continue
 		}
-		if err := s.cfg.Attacher.Check(ctx, job(d, ns)); err != nil {
+		if err := vs.cfg.Attacher.Check(ctx, job(d, ns)); err != nil {
 			return place(err, all, i)
 		}
 	}
-	rest, err := s.remembered(call, named)
+	rest, err := vs.remembered(call, named)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (s *Server) check(ctx context.Context, call cni.Call, ns *netns.NS) error {
 		if r.Network.DisableCheck {
 			continue
 		}
-		if err := s.cfg.Attacher.Check(ctx, attach.Job{Network: r.Network, Request: r.Request, Netns: ns}); err != nil {
+		if err := vs.cfg.Attacher.Check(ctx, attach.Job{Network: r.Network, Request: r.Request, Netns: ns}); err != nil {
 			return fmt.Errorf("network %s: %w", r.Request.Network, err)
 		}
 	}
@@ -56,8 +56,8 @@ func (s *Server) check(ctx context.Context, call cni.Call, ns *netns.NS) error {
 }
 
 // without leaves out the delegates in whose place the pod has asked for another network.
-func (s *Server) without(all []multinet.Attachment, call cni.Call) ([]multinet.Attachment, error) {
-	keys, err := s.cfg.Memory.Keys(call.Request.ContainerID)
+func (vs *verbs) without(all []multinet.Attachment, call cni.Call) ([]multinet.Attachment, error) {
+	keys, err := vs.cfg.Memory.Keys(call.Request.ContainerID)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (s *Server) without(all []multinet.Attachment, call cni.Call) ([]multinet.A
 			if k.IfName != d.Request.IfName {
 				continue
 			}
-			r, ok, err := s.cfg.Memory.Get(k)
+			r, ok, err := vs.cfg.Memory.Get(k)
 			if err != nil {
 				return nil, err
 			}
@@ -87,23 +87,23 @@ func (s *Server) without(all []multinet.Attachment, call cni.Call) ([]multinet.A
 
 // ownOrMultus are the delegates that a DEL is about. Where nothing is recorded of the sandbox and Multus remembers it,
 // all is done by that, and done.
-func (s *Server) ownOrMultus(
+func (vs *verbs) ownOrMultus(
 	ctx context.Context, call cni.Call, ns *netns.NS,
 ) (all []multinet.Attachment, done bool, err error) {
-	settings, err := multinet.ParseSettings(call, s.networks.Root)
+	settings, err := multinet.ParseSettings(call, vs.networks.Root)
 	if err != nil {
 		return nil, false, err
 	}
-	keys, err := s.cfg.Memory.Keys(call.Request.ContainerID)
+	keys, err := vs.cfg.Memory.Keys(call.Request.ContainerID)
 	if err != nil {
 		return nil, false, err
 	}
 	if len(keys) == 0 {
 		left, err := multinet.Left(call, settings)
 		if err != nil {
-			s.log.Warn("what Multus remembers of a sandbox cannot be used", "id", short(call.Request.ContainerID), "err", err)
+			vs.log.Warn("what Multus remembers of a sandbox cannot be used", "id", short(call.Request.ContainerID), "err", err)
 		} else if len(left.Attachments) > 0 {
-			if err := s.detachAll(ctx, left.Attachments, ns); err != nil {
+			if err := vs.detachAll(ctx, left.Attachments, ns); err != nil {
 				return nil, true, err
 			}
 			return nil, true, left.Forget()
@@ -113,24 +113,24 @@ func (s *Server) ownOrMultus(
 	if err != nil {
 		return nil, false, err
 	}
-	all, err = s.without(all, call)
+	all, err = vs.without(all, call)
 	return all, false, err
 }
 
 // status asks every network that pods are given; one that is not ready is enough.
-func (s *Server) status(ctx context.Context, call cni.Call) error {
-	if s.cfg.Fit != nil {
-		if err := s.cfg.Fit(); err != nil {
+func (vs *verbs) status(ctx context.Context, call cni.Call) error {
+	if vs.cfg.Fit != nil {
+		if err := vs.cfg.Fit(); err != nil {
 			return err
 		}
 	}
-	settings, err := multinet.ParseSettings(call, s.networks.Root)
+	settings, err := multinet.ParseSettings(call, vs.networks.Root)
 	if err == nil {
 		err = settings.Ready()
 	}
 	var all []multinet.Attachment
 	if err == nil {
-		all, err = s.networks.Given(ctx, call)
+		all, err = vs.networks.Given(ctx, call)
 	}
 	var f *model.Fault
 	if errors.As(err, &f) && f.Code == model.CodeTryAgain {
@@ -140,7 +140,7 @@ func (s *Server) status(ctx context.Context, call cni.Call) error {
 		return err
 	}
 	for i, d := range all {
-		if err := s.cfg.Attacher.Status(ctx, job(d, nil)); err != nil {
+		if err := vs.cfg.Attacher.Status(ctx, job(d, nil)); err != nil {
 			return place(err, all, i)
 		}
 	}
@@ -148,15 +148,15 @@ func (s *Server) status(ctx context.Context, call cni.Call) error {
 }
 
 // gc cleans every network, whatever happens with the others: those that pods are given, then those that pods asked for.
-func (s *Server) gc(ctx context.Context, call cni.Call) error {
-	all, err := s.networks.Given(ctx, call)
-	records, bad := s.cfg.Memory.List()
+func (vs *verbs) gc(ctx context.Context, call cni.Call) error {
+	all, err := vs.networks.Given(ctx, call)
+	records, bad := vs.cfg.Memory.List()
 	if err != nil && len(records) == 0 {
 		return err
 	}
 	errs := []error{err, bad}
-	queued, disabled := s.queue.collectable(call), false
-	theirs, err := s.ofMultus(call)
+	queued, disabled := vs.queue.collectable(call), false
+	theirs, err := vs.ofMultus(call)
 	if err != nil {
 		return err // it would take away what a pod has
 	}
@@ -169,7 +169,7 @@ func (s *Server) gc(ctx context.Context, call cni.Call) error {
 		cleaned[d.Network.Name] = true
 		valid := slices.Concat(validIn(d.Network.Name, all, call.Valid), validOf(records, d.Network.Name, call),
 			theirs[d.Network.Name])
-		if err := s.cfg.Attacher.GC(ctx, job(d, nil), valid); err != nil {
+		if err := vs.cfg.Attacher.GC(ctx, job(d, nil), valid); err != nil {
 			errs = append(errs, place(err, all, i))
 		}
 	}
@@ -182,7 +182,7 @@ func (s *Server) gc(ctx context.Context, call cni.Call) error {
 		request := call.Request
 		request.Network = name
 		valid := append(validOf(records, name, call), theirs[name]...)
-		if err := s.cfg.Attacher.GC(ctx, attach.Job{Network: r.Network, Request: request}, valid); err != nil {
+		if err := vs.cfg.Attacher.GC(ctx, attach.Job{Network: r.Network, Request: request}, valid); err != nil {
 			errs = append(errs, fmt.Errorf("network %s: %w", r.Request.Origin.Network, err))
 		}
 	}
@@ -190,15 +190,15 @@ func (s *Server) gc(ctx context.Context, call cni.Call) error {
 		return err
 	}
 	if !disabled {
-		s.queue.collect(queued)
+		vs.queue.collect(queued)
 	}
 	return nil
 }
 
 // ofMultus are, by their networks, the attachments of valid calls that Multus has made: their pods asked for networks
 // of which nothing is recorded here.
-func (s *Server) ofMultus(call cni.Call) (map[string][]model.AttachmentKey, error) {
-	settings, err := multinet.ParseSettings(call, s.networks.Root)
+func (vs *verbs) ofMultus(call cni.Call) (map[string][]model.AttachmentKey, error) {
+	settings, err := multinet.ParseSettings(call, vs.networks.Root)
 	if err != nil {
 		return nil, nil // whoever asks for the networks is told
 	}

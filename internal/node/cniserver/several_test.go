@@ -31,12 +31,12 @@ func held(network, id, ifName string, primary bool) attach.Record {
 	}
 }
 
-func serverOf(t *testing.T, rec *recorder) *Server {
+func verbsOf(t *testing.T, rec *recorder) *verbs {
 	t.Helper()
 	log := logTo(t)
-	return &Server{
-		cfg: Config{Attacher: rec, Memory: rec}, log: log, networks: &multinet.Resolver{}, news: newNews(nil, log),
-		queue: &queue{dir: t.TempDir()},
+	return &verbs{
+		cfg: &Config{Attacher: rec, Memory: rec}, log: log, networks: &multinet.Resolver{}, news: newNews(nil, log),
+		pods: &podTable{}, queue: &queue{dir: t.TempDir()},
 	}
 }
 
@@ -57,7 +57,7 @@ func TestAllNetworks(t *testing.T) {
 			held("pods", "a", "eth0", true), held("wire", "a", "net1", false), held("other", "b", "eth0", true),
 		},
 	}
-	s := serverOf(t, rec)
+	s := verbsOf(t, rec)
 	for _, tc := range []struct {
 		verb, id string
 		want     []string
@@ -88,7 +88,7 @@ func TestGCOfAllNetworks(t *testing.T) {
 		held("pods", "a", "eth0", true), held("wire", "a", "net1", false), held("pods", "b", "eth0", true),
 		held("wire", "b", "net1", false), stranger,
 	}}
-	s := serverOf(t, rec)
+	s := verbsOf(t, rec)
 	if err := s.gc(t.Context(), callFor("GC", "", model.AttachmentKey{ContainerID: "a", IfName: "eth0"})); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestGCBesidePodsOfMultus(t *testing.T) {
 		"m", fmt.Sprintf(`[{"Conf":{"name":"pods"},"Bytes":%q},{"Conf":{"name":"wire"},"ifnameRequest":"lan","Bytes":%q}]`,
 			encode(`{"name":"pods","type":"ptp"}`), encode(`{"name":"wire","type":"macvlan"}`)))
 	rec := &recorder{records: []attach.Record{held("pods", "a", "eth0", true), held("wire", "a", "net1", false)}}
-	s := serverOf(t, rec)
+	s := verbsOf(t, rec)
 	call := callFor("GC", "", model.AttachmentKey{ContainerID: "a", IfName: "eth0"}, model.AttachmentKey{
 		ContainerID: "m", IfName: "eth0",
 	})

@@ -32,12 +32,24 @@ type Attacher interface {
 // errPanic is wrapped by the error of a call that panicked.
 var errPanic = errors.New("panic")
 
+// verbs does what callers ask for.
+type verbs struct {
+	cfg      *Config
+	log      *slog.Logger
+	networks *multinet.Resolver
+	news     *news
+	pods     *podTable
+	queue    *queue
+
+	own []uint64 // the inode numbers of Config.Own
+}
+
 // verb does a call and gives what weft-cni prints and exits with.
-func (s *Server) verb(c *call, r wire.Request) (exit int, out []byte) {
+func (vs *verbs) verb(c *call, r wire.Request) (exit int, out []byte) {
 	if name := r.Getenv(wire.VerbName); name != "" {
-		return s.other(c, r, name)
+		return vs.other(c, r, name)
 	}
-	out, err := s.outcome(c, r)
+	out, err := vs.outcome(c, r)
 	if err != nil {
 		v, _ := wire.Field(r.Stdin(), "cniVersion")
 		return failure(err, v)
@@ -46,14 +58,14 @@ func (s *Server) verb(c *call, r wire.Request) (exit int, out []byte) {
 }
 
 // outcome does a call and logs how it went.
-func (s *Server) outcome(c *call, r wire.Request) ([]byte, error) {
+func (vs *verbs) outcome(c *call, r wire.Request) ([]byte, error) {
 	call, err := parseCall(r)
-	log := s.log.With("verb", call.Command, "id", short(call.Request.ContainerID), "ifname", call.Request.IfName,
+	log := vs.log.With("verb", call.Command, "id", short(call.Request.ContainerID), "ifname", call.Request.IfName,
 		"network", call.Request.Network)
-	out, err := s.do(c, r, call, err, log)
+	out, err := vs.do(c, r, call, err, log)
 	took := time.Since(c.start).Round(time.Microsecond)
-	if s.cfg.Called != nil {
-		s.cfg.Called(call.Command, codedOrNil(err), took)
+	if vs.cfg.Called != nil {
+		vs.cfg.Called(call.Command, codedOrNil(err), took)
 	}
 	if err != nil {
 		log.Warn("call failed", "took", took, "err", err)
@@ -64,7 +76,7 @@ func (s *Server) outcome(c *call, r wire.Request) ([]byte, error) {
 }
 
 // do runs the verb; a panic becomes an error.
-func (s *Server) do(c *call, r wire.Request, call cni.Call, bad error, log *slog.Logger) (out []byte, err error) {
+func (vs *verbs) do(c *call, r wire.Request, call cni.Call, bad error, log *slog.Logger) (out []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			log.Error("panic", "value", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -77,7 +89,7 @@ func (s *Server) do(c *call, r wire.Request, call cni.Call, bad error, log *slog
 	if call.Command == cni.Version {
 		return cni.VersionReply(), nil
 	}
-	ns, err := s.namespace(c, r, &call)
+	ns, err := vs.namespace(c, r, &call)
 	if err != nil {
 		return nil, err
 	}
@@ -88,57 +100,57 @@ func (s *Server) do(c *call, r wire.Request, call cni.Call, bad error, log *slog
 		if bad != nil {
 			return nil, bad
 		}
-		return s.alone(c, call, ns, name)
+		return vs.alone(c, call, ns, name)
 	}
 	switch call.Command {
 	case cni.Add:
-		return s.add(c, call, ns)
+		return vs.add(c, call, ns)
 	case cni.Del:
-		return nil, s.del(c.ctx, call, ns, bad)
+		return nil, vs.del(c.ctx, call, ns, bad)
 	case cni.Check:
-		return nil, s.check(c.ctx, call, ns)
+		return nil, vs.check(c.ctx, call, ns)
 	case cni.GC:
-		return nil, s.gc(c.ctx, call)
+		return nil, vs.gc(c.ctx, call)
 	}
-	return nil, s.status(c.ctx, call)
+	return nil, vs.status(c.ctx, call)
 }
 
 // add attaches the networks of a pod, all or none.
-func (s *Server) add(c *call, call cni.Call, ns *netns.NS) ([]byte, error) {
-	if err := s.queue.settle(c.ctx, call.Request); err != nil {
+func (vs *verbs) add(c *call, call cni.Call, ns *netns.NS) ([]byte, error) {
+	if err := vs.queue.settle(c.ctx, call.Request); err != nil {
 		return nil, err
 	}
 	if c.abandoned() {
 		return nil, model.Faultf(model.CodeTryAgain, "", "the caller did not wait until its turn")
 	}
-	plan, err := s.networks.Resolve(c.ctx, call)
+	plan, err := vs.networks.Resolve(c.ctx, call)
 	if err != nil {
-		s.news.failed(plan, err)
+		vs.news.failed(plan, err)
 		return nil, err
 	}
 	var results []model.Result
 	if err = keepDevices(plan.Attachments); err == nil {
-		results, err = s.attachAll(c.ctx, plan.Attachments, ns)
+		results, err = vs.attachAll(c.ctx, plan.Attachments, ns)
 	}
 	if err != nil {
 		dropDevices(plan.Attachments)
-		s.news.failed(plan, err)
+		vs.news.failed(plan, err)
 		return nil, err
 	}
-	if plan.Pod != nil && s.cfg.Pods != nil {
-		s.pods.put(call.Request.ContainerID, refOf(*plan.Pod), plan.Pod.Annotations[multinet.NetworksKey], true)
+	if plan.Pod != nil && vs.cfg.Pods != nil {
+		vs.pods.put(call.Request.ContainerID, refOf(*plan.Pod), plan.Pod.Annotations[multinet.NetworksKey], true)
 	}
-	s.news.added(plan, results)
+	vs.news.added(plan, results)
 	return cni.FormatResult(results[0], call.Request.CNIVersion)
 }
 
 // attachAll attaches all of them or none.
-func (s *Server) attachAll(ctx context.Context, all []multinet.Attachment, ns *netns.NS) ([]model.Result, error) {
+func (vs *verbs) attachAll(ctx context.Context, all []multinet.Attachment, ns *netns.NS) ([]model.Result, error) {
 	jobs := make([]attach.Job, 0, len(all))
 	for _, d := range all {
 		jobs = append(jobs, job(d, ns))
 	}
-	results, failed, err := s.cfg.Attacher.AddAll(ctx, jobs)
+	results, failed, err := vs.cfg.Attacher.AddAll(ctx, jobs)
 	if err != nil {
 		return nil, place(err, all, failed)
 	}
