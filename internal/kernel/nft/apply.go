@@ -38,40 +38,16 @@ func (c *Conn) Apply(ctx context.Context, tables []state.Table) error {
 	return settled(ctx, func() (bool, error) { return c.reconcile(ws, &placed) })
 }
 
-// remember notes the structure of shared tables that is now known to be whole.
-func (c *Conn) remember(ws []*table) {
-	for _, w := range ws {
-		if !w.Shared {
-			continue
-		}
-		t := c.seen[w.Label()]
-		if t == nil {
-			t = newTable(w.Family, w.Name, true)
-			c.seen[w.Label()] = t
-		}
-		for _, s := range w.Sets {
-			s.Elements = nil
-			t.Sets = append(slices.DeleteFunc(t.Sets, func(o lang.Set) bool { return o.Name == s.Name }), s)
-		}
-		for _, ch := range w.Chains {
-			t.Chains = append(slices.DeleteFunc(t.Chains, func(o lang.Chain) bool { return o.Name == ch.Name }), ch)
-		}
-		if w.full != nil {
-			t.full = w.full
-		}
-	}
-}
-
 // addOnly is the usual case of an ADD: only shared tables are named, nobody has touched the ruleset since they were
 // last looked at, and so their elements are added unread. An element that is there already is no change to the kernel,
 // unless it could be another owner's (state.Set.Owned): then it is looked at.
 func (c *Conn) addOnly(tables []state.Table) (done bool, err error) {
-	if c.gen == 0 {
+	if c.known.gen == 0 {
 		return false, nil
 	}
-	b := c.begin(c.gen)
+	b := c.wire.begin(c.known.gen)
 	for _, in := range lang.JoinTables(tables) {
-		t := c.seen[in.Family+" "+in.Name]
+		t := c.known.seen[in.Family+" "+in.Name]
 		if !in.Shared || t == nil || !t.covers(in) {
 			return false, nil
 		}
@@ -94,64 +70,37 @@ func (c *Conn) addOnly(tables []state.Table) (done bool, err error) {
 	if b.empty() {
 		return true, nil
 	}
-	gen, refused, err := c.commit(b)
+	gen, refused, err := c.wire.commit(b)
 	if err != nil || len(refused) > 0 {
 		return false, nil // whatever it was, the long way finds it out and says it
 	}
-	c.advance(gen)
+	c.known.advance(gen)
 	for _, in := range tables {
-		if t := c.seen[in.Family+" "+in.Name]; t.full != nil {
+		if t := c.known.seen[in.Family+" "+in.Name]; t.full != nil {
 			t.fill(in)
 		}
 	}
 	return true, nil
 }
 
-// advance notes the generation that our own commit made; 0 is no change.
-func (c *Conn) advance(gen uint32) {
-	if gen != 0 {
-		c.gen = gen
-	}
-}
-
-// covers tells whether the structure that in names was seen whole.
-func (t *table) covers(in state.Table) bool {
-	for _, s := range in.Sets {
-		had, ok := t.Set(s.Name)
-		if !ok || had.Source.Key != s.Key || had.Source.Data != s.Data || had.Source.Interval != s.Interval ||
-			had.Source.Learns != s.Learns {
-			return false
-		}
-	}
-	for _, ch := range in.Chains {
-		had, ok := t.Chain(ch.Name)
-		g := had.Source
-		if !ok || g.Type != ch.Type || g.Hook != ch.Hook || g.Priority != ch.Priority || g.Policy != ch.Policy ||
-			g.Device != ch.Device || !slices.Equal(g.Rules, ch.Rules) {
-			return false
-		}
-	}
-	return true
-}
-
 // reconcile reads, plans the difference and commits it. It notes when it has placed everything: then all that is left
 // to do is to look whether somebody else has taken the same meanwhile.
 func (c *Conn) reconcile(ws []*table, placed *bool) (stale bool, err error) {
-	gen, err := c.generation()
+	gen, err := c.wire.generation()
 	if err != nil {
 		return false, err
 	}
-	if gen != c.gen {
-		c.forget()
+	if gen != c.known.gen {
+		c.known.forget()
 	}
 	deltas := make([]*delta, len(ws))
 	guard := uint32(0)
 	for i, w := range ws {
-		have, err := c.readTable(w)
+		have, err := c.reader.readTable(w)
 		if err != nil {
 			return false, err
 		}
-		if err := c.refused(w, have); err != nil {
+		if err := c.reader.refused(w, have); err != nil {
 			return false, err
 		}
 		switch {
@@ -162,18 +111,18 @@ func (c *Conn) reconcile(ws []*table, placed *bool) (stale bool, err error) {
 		}
 		deltas[i] = compareTables(w, have)
 		if deltas[i].rebuilds() {
-			c.forget() // rules of others went with what they used
+			c.known.forget() // rules of others went with what they used
 		}
 		if !deltas[i].addsOnly() {
 			guard = gen
 		}
 	}
-	b := c.begin(guard)
+	b := c.wire.begin(guard)
 	for i, w := range ws {
 		b.difference(w, deltas[i])
 	}
 	if *placed && b.empty() && slices.ContainsFunc(ws, (*table).contested) {
-		c.forget()
+		c.known.forget()
 		return false, nil
 	}
 	*placed = true
@@ -186,10 +135,10 @@ func (c *Conn) finish(b *batch, ws []*table, gen, guard uint32) (stale bool, err
 	var after uint32
 	if b.empty() {
 		// A reading that spans a change would be no reading.
-		after, err = c.generation()
+		after, err = c.wire.generation()
 		stale = after != gen
 	} else {
-		after, stale, err = c.change(b)
+		after, stale, err = c.wire.change(b)
 		// The table went a moment ago, or somebody else added the same.
 		if guard == 0 &&
 			(errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EEXIST) && slices.ContainsFunc(ws, (*table).owns)) {
@@ -197,20 +146,17 @@ func (c *Conn) finish(b *batch, ws []*table, gen, guard uint32) (stale bool, err
 		}
 	}
 	if err != nil || stale {
-		c.forget()
+		c.known.forget()
 		return stale, err
 	}
 	if guard == 0 && after != gen && after != gen+1 {
-		c.forget()
+		c.known.forget()
 		return slices.ContainsFunc(ws, (*table).contested), nil
 	}
-	c.gen = after
-	c.remember(ws)
+	c.known.gen = after
+	c.known.remember(ws)
 	return false, nil
 }
-
-// forget gives up what was known of the ruleset.
-func (c *Conn) forget() { c.gen, c.seen, c.drops = 0, map[string]*table{}, nil }
 
 // difference writes a delta. The kernel wants users gone before what they use, and what is used made before its users.
 func (b *batch) difference(want *table, d *delta) {

@@ -41,7 +41,7 @@ func (c *Conn) Change(ctx context.Context, changes []state.TableChange) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b := c.begin(0)
+	b := c.wire.begin(0)
 	id := uint32(0)
 	for _, one := range all {
 		id = b.change(one, id)
@@ -49,7 +49,7 @@ func (c *Conn) Change(ctx context.Context, changes []state.TableChange) error {
 	if b.empty() {
 		return nil
 	}
-	gen, refused, err := c.commit(b)
+	gen, refused, err := c.wire.commit(b)
 	for _, r := range refused {
 		switch r.errno {
 		case unix.ENOENT, unix.EEXIST, unix.EBUSY, unix.ENOTEMPTY:
@@ -61,7 +61,7 @@ func (c *Conn) Change(ctx context.Context, changes []state.TableChange) error {
 	if err != nil {
 		return err
 	}
-	c.followed(gen)
+	c.known.followed(gen)
 	return nil
 }
 

@@ -28,13 +28,15 @@ const attempts = 50
 
 // Conn is a netlink socket to the nf_tables of one network namespace. It is safe for concurrent use.
 type Conn struct {
-	mu   sync.Mutex
+	mu     sync.Mutex // one call at a time
+	wire   *wire
+	reader *reader
+	known  known
+}
+
+// wire sends batches of messages, and takes the kernel's answers.
+type wire struct {
 	sock *netlink.Socket
-	// gen is the generation at which the tables in seen were last known to be whole; 0 is none.
-	gen  uint32
-	seen map[string]*table // by label; shared ones only
-	// drops are the foreign base chains that drop what is forwarded, as of gen; nil when nobody asked.
-	drops []Drop
 }
 
 // Dial opens a socket in ns; nil is the process's own namespace.
@@ -45,20 +47,21 @@ func Dial(ns *netns.NS) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nftables: %w", err)
 	}
-	return &Conn{sock: sock, seen: map[string]*table{}}, nil
+	w := &wire{sock: sock}
+	return &Conn{wire: w, reader: &reader{wire: w}, known: known{seen: map[string]*table{}}}, nil
 }
 
 // Close closes the socket.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.sock.Close()
+	return c.wire.sock.Close()
 }
 
 // begin starts a batch; a transaction is committed only if the ruleset is still of generation gen, when that is not 0.
-func (c *Conn) begin(gen uint32) *batch {
+func (w *wire) begin(gen uint32) *batch {
 	b := &batch{}
-	c.sock.Begin(&b.Batch)
+	w.sock.Begin(&b.Batch)
 	b.boundary(unix.NFNL_MSG_BATCH_BEGIN, "begin")
 	if gen != 0 {
 		b.BE32(unix.NFNL_BATCH_GENID, gen)
@@ -83,13 +86,13 @@ func (r *refusal) Unwrap() error { return r.errno }
 
 // commit sends the batch as one transaction. It returns the generation afterwards, which is 0 when nothing changed, and
 // everything that the kernel refused; then nothing was changed at all.
-func (c *Conn) commit(b *batch) (gen uint32, refused []*refusal, err error) {
+func (w *wire) commit(b *batch) (gen uint32, refused []*refusal, err error) {
 	b.AddFlags(unix.NLM_F_ACK)
 	last := b.Last()
 	b.boundary(unix.NFNL_MSG_BATCH_END, "end")
 	// The generation that the commit makes is told to whoever has this flag in the first message behind the beginning.
 	b.AddFlagsTo(1, unix.NLM_F_ECHO)
-	err = c.sock.Exchange(&b.Batch, func(a netlink.Answer) bool {
+	err = w.sock.Exchange(&b.Batch, func(a netlink.Answer) bool {
 		if !a.Done() {
 			if _, body, ok := a.Netfilter(); ok && a.Kind&0xff == unix.NFT_MSG_NEWGEN {
 				gen = netlink.BE32(netlink.Find(body, unix.NFTA_GEN_ID))
@@ -108,8 +111,8 @@ func (c *Conn) commit(b *batch) (gen uint32, refused []*refusal, err error) {
 }
 
 // change commits and makes one error of what was refused; stale tells that the ruleset changed since it was read.
-func (c *Conn) change(b *batch) (gen uint32, stale bool, err error) {
-	gen, refused, err := c.commit(b)
+func (w *wire) change(b *batch) (gen uint32, stale bool, err error) {
+	gen, refused, err := w.commit(b)
 	for _, r := range refused {
 		if r.errno == unix.ERESTART {
 			return 0, true, nil
@@ -120,9 +123,9 @@ func (c *Conn) change(b *batch) (gen uint32, stale bool, err error) {
 }
 
 // ask sends one question that is no dump and returns the answer's body.
-func (c *Conn) ask(b *batch) (body []byte, err error) {
+func (w *wire) ask(b *batch) (body []byte, err error) {
 	b.AddFlags(unix.NLM_F_ACK)
-	err2 := c.sock.Exchange(&b.Batch, func(a netlink.Answer) bool {
+	err2 := w.sock.Exchange(&b.Batch, func(a netlink.Answer) bool {
 		if a.Done() {
 			if errno := a.Errno(); errno != 0 {
 				err = errno
@@ -138,8 +141,8 @@ func (c *Conn) ask(b *batch) (body []byte, err error) {
 }
 
 // dump asks for all objects of a kind and hands each body to f.
-func (c *Conn) dump(b *batch, f func(family byte, body []byte)) error {
-	interrupted, err := c.sock.Dump(&b.Batch, func(a netlink.Answer) {
+func (w *wire) dump(b *batch, f func(family byte, body []byte)) error {
+	interrupted, err := w.sock.Dump(&b.Batch, func(a netlink.Answer) {
 		if family, body, ok := a.Netfilter(); ok {
 			f(family, body)
 		}
@@ -158,20 +161,20 @@ func (c *Conn) dump(b *batch, f func(family byte, body []byte)) error {
 func (c *Conn) Port() (uint32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.sock.Port()
+	return c.wire.sock.Port()
 }
 
 // question starts a batch that is no transaction.
-func (c *Conn) question(typ int, family byte, note string) *batch {
+func (w *wire) question(typ int, family byte, note string) *batch {
 	b := &batch{}
-	c.sock.Begin(&b.Batch)
+	w.sock.Begin(&b.Batch)
 	b.message(typ, 0, family, note)
 	return b
 }
 
 // generation asks for the ruleset's generation.
-func (c *Conn) generation() (uint32, error) {
-	body, err := c.ask(c.question(unix.NFT_MSG_GETGEN, 0, "ask for the generation"))
+func (w *wire) generation() (uint32, error) {
+	body, err := w.ask(w.question(unix.NFT_MSG_GETGEN, 0, "ask for the generation"))
 	if err != nil {
 		return 0, fmt.Errorf("ask for the generation: %w", err)
 	}

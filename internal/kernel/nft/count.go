@@ -35,9 +35,9 @@ func (c *Conn) Counts(ctx context.Context, family, name string) ([]Count, error)
 	err = settled(ctx, func() (bool, error) {
 		out = nil
 		at := map[string]int{}
-		b := c.question(unix.NFT_MSG_GETRULE, n, "read counters of "+family+" "+name)
+		b := c.wire.question(unix.NFT_MSG_GETRULE, n, "read counters of "+family+" "+name)
 		b.String(unix.NFTA_RULE_TABLE, name)
-		return false, c.dump(b, func(_ byte, body []byte) {
+		return false, c.wire.dump(b, func(_ byte, body []byte) {
 			comment := commentIn(netlink.Find(body, unix.NFTA_RULE_USERDATA))
 			packets, bytes, counts := counterIn(netlink.Find(body, unix.NFTA_RULE_EXPRESSIONS))
 			if comment == "" || !counts || netlink.String(netlink.Find(body, unix.NFTA_RULE_TABLE)) != name {

@@ -59,7 +59,7 @@ func (t *table) owns() bool {
 
 // readRivals reads the elements that could exclude those which want adds: of all sets of their group but their own,
 // where the kernel itself refuses the same key twice. It notes in have which of these sets hold any.
-func (c *Conn) readRivals(want, have *table) (*Taken, error) {
+func (r *reader) readRivals(want, have *table) (*Taken, error) {
 	if have == nil || !want.contested() {
 		return nil, nil
 	}
@@ -76,7 +76,7 @@ func (c *Conn) readRivals(want, have *table) (*Taken, error) {
 		}
 		theirs := s
 		theirs.Elements = nil
-		if err := c.readElements(newTable(have.Family, have.Name, false), &theirs, nil); err != nil {
+		if err := r.readElements(newTable(have.Family, have.Name, false), &theirs, nil); err != nil {
 			return nil, vanished(err)
 		}
 		have.full[s.Name] = have.full[s.Name] || len(theirs.Elements) > 0
@@ -117,8 +117,8 @@ func takenFrom(s, have lang.Set) *Taken {
 }
 
 // refused finds what of a wanted table others have.
-func (c *Conn) refused(want, have *table) error {
-	taken, err := c.readRivals(want, have)
+func (r *reader) refused(want, have *table) error {
+	taken, err := r.readRivals(want, have)
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (t *table) fill(in state.Table) {
 }
 
 // own leaves of the elements of exclusive and of owned sets those that bear their owner's comment.
-func (c *Conn) own(ws []*table) error {
+func (r *reader) own(ws []*table) error {
 	for _, w := range ws {
 		for i := range w.Sets {
 			s := &w.Sets[i]
@@ -171,7 +171,7 @@ func (c *Conn) own(ws []*table) error {
 				continue
 			}
 			have := *s
-			if err := c.findElements(w, &have, s.Elements); err != nil {
+			if err := r.findElements(w, &have, s.Elements); err != nil {
 				return err
 			}
 			s.Elements = slices.DeleteFunc(slices.Clone(s.Elements), func(e lang.Element) bool {

@@ -26,31 +26,31 @@ func (c *Conn) Drops(ctx context.Context) ([]Drop, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := settled(ctx, func() (stale bool, err error) {
-		gen, err := c.generation()
-		if err != nil || gen == c.gen && c.drops != nil {
+		gen, err := c.wire.generation()
+		if err != nil || gen == c.known.gen && c.known.drops != nil {
 			return false, err
 		}
-		if gen != c.gen {
-			c.forget()
+		if gen != c.known.gen {
+			c.known.forget()
 		}
-		found, err := c.readDrops()
+		found, err := c.reader.readDrops()
 		if err != nil {
 			return false, err
 		}
-		after, err := c.generation()
+		after, err := c.wire.generation()
 		if err != nil || after != gen {
 			return true, err
 		}
-		c.gen, c.drops = gen, found
+		c.known.gen, c.known.drops = gen, found
 		return false, nil
 	})
-	return c.drops, err
+	return c.known.drops, err
 }
 
-func (c *Conn) readDrops() ([]Drop, error) {
+func (r *reader) readDrops() ([]Drop, error) {
 	found := []Drop{}
 	var forward []Drop // the iptables programs', which an unconditional rule can end
-	err := c.dump(c.question(unix.NFT_MSG_GETCHAIN, 0, "list chains"), func(family byte, body []byte) {
+	err := r.wire.dump(r.wire.question(unix.NFT_MSG_GETCHAIN, 0, "list chains"), func(family byte, body []byte) {
 		table := netlink.String(netlink.Find(body, unix.NFTA_CHAIN_TABLE))
 		if family != unix.NFPROTO_IPV4 && family != unix.NFPROTO_IPV6 && family != unix.NFPROTO_INET || owned(table) {
 			return
@@ -66,7 +66,7 @@ func (c *Conn) readDrops() ([]Drop, error) {
 			return nil, err
 		}
 		var drops bool
-		if drops, err = c.endsInDrop(d); drops {
+		if drops, err = r.endsInDrop(d); drops {
 			found = append(found, d)
 		}
 	}
@@ -74,15 +74,15 @@ func (c *Conn) readDrops() ([]Drop, error) {
 }
 
 // endsInDrop tells whether a chain of iptables has a rule that drops or rejects whatever comes to it.
-func (c *Conn) endsInDrop(d Drop) (drops bool, err error) {
+func (r *reader) endsInDrop(d Drop) (drops bool, err error) {
 	family, err := lang.ParseFamily(d.Family)
 	if err != nil {
 		return false, err
 	}
-	b := c.question(unix.NFT_MSG_GETRULE, family, "list rules of "+d.Chain)
+	b := r.wire.question(unix.NFT_MSG_GETRULE, family, "list rules of "+d.Chain)
 	b.String(unix.NFTA_RULE_TABLE, d.Table)
 	b.String(unix.NFTA_RULE_CHAIN, d.Chain)
-	err = c.dump(b, func(_ byte, body []byte) {
+	err = r.wire.dump(b, func(_ byte, body []byte) {
 		of := netlink.String(netlink.Find(body, unix.NFTA_RULE_TABLE)) == d.Table &&
 			netlink.String(netlink.Find(body, unix.NFTA_RULE_CHAIN)) == d.Chain
 		drops = drops || of && alwaysDrops(netlink.Find(body, unix.NFTA_RULE_EXPRESSIONS))

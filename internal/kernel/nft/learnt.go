@@ -28,10 +28,10 @@ func (c *Conn) Learnt(ctx context.Context, family, tableName string, head state.
 	var out []state.Element
 	err = settled(ctx, func() (bool, error) {
 		var raw []rawElem
-		b := c.question(unix.NFT_MSG_GETSETELEM, n, "list elements of "+s.Name)
+		b := c.wire.question(unix.NFT_MSG_GETSETELEM, n, "list elements of "+s.Name)
 		b.String(unix.NFTA_SET_ELEM_LIST_TABLE, tableName)
 		b.String(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
-		err := c.dump(b, func(_ byte, body []byte) { raw = append(raw, decodeElements(body)...) })
+		err := c.wire.dump(b, func(_ byte, body []byte) { raw = append(raw, decodeElements(body)...) })
 		out = nil
 		for _, e := range joinRanges(s, raw) {
 			out = append(out, s.State(e))

@@ -64,7 +64,7 @@ func gen(t *testing.T, ns *netns.NS) uint32 {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
-	n, err := c.generation()
+	n, err := c.wire.generation()
 	if err != nil {
 		t.Fatal(err)
 	}

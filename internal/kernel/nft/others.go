@@ -33,7 +33,7 @@ func (c *Conn) Places(ctx context.Context) ([]Place, error) {
 	var out []Place
 	err := settled(ctx, func() (bool, error) {
 		out = nil
-		return false, c.dump(c.question(unix.NFT_MSG_GETCHAIN, 0, "list chains"), func(family byte, body []byte) {
+		return false, c.wire.dump(c.wire.question(unix.NFT_MSG_GETCHAIN, 0, "list chains"), func(family byte, body []byte) {
 			out = append(out, Place{
 				lang.FamilyName(family), netlink.String(netlink.Find(body, unix.NFTA_CHAIN_TABLE)),
 				netlink.String(netlink.Find(body, unix.NFTA_CHAIN_NAME)),
@@ -54,10 +54,10 @@ func (c *Conn) RulesOf(ctx context.Context, p Place) ([]OtherRule, error) {
 	var out []OtherRule
 	err = settled(ctx, func() (bool, error) {
 		out = nil
-		b := c.question(unix.NFT_MSG_GETRULE, family, "list rules of "+p.Chain)
+		b := c.wire.question(unix.NFT_MSG_GETRULE, family, "list rules of "+p.Chain)
 		b.String(unix.NFTA_RULE_TABLE, p.Table)
 		b.String(unix.NFTA_RULE_CHAIN, p.Chain)
-		err := c.dump(b, func(_ byte, body []byte) {
+		err := c.wire.dump(b, func(_ byte, body []byte) {
 			if netlink.String(netlink.Find(body, unix.NFTA_RULE_TABLE)) != p.Table ||
 				netlink.String(netlink.Find(body, unix.NFTA_RULE_CHAIN)) != p.Chain {
 				return
@@ -81,7 +81,7 @@ func (c *Conn) Take(ctx context.Context, rules []OtherRule, chains []Place) erro
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b := c.begin(0)
+	b := c.wire.begin(0)
 	for _, r := range rules {
 		t, err := r.table()
 		if err != nil {
@@ -101,11 +101,11 @@ func (c *Conn) Take(ctx context.Context, rules []OtherRule, chains []Place) erro
 			drop(t, p.Chain)
 		}
 	}
-	gen, refused, err := c.commit(b)
+	gen, refused, err := c.wire.commit(b)
 	for _, r := range refused {
 		err = errors.Join(err, r)
 	}
-	c.followed(gen)
+	c.known.followed(gen)
 	return err
 }
 

@@ -49,12 +49,12 @@ func TestOwned(t *testing.T) {
 					t.Errorf("after the first one has gone:\n%s", out)
 				}
 			}
-			before, err := two.generation()
+			before, err := two.wire.generation()
 			if err != nil {
 				t.Fatal(err)
 			}
 			apply(t, two, links("2", "a"))
-			if after, err := two.generation(); err != nil || after != before {
+			if after, err := two.wire.generation(); err != nil || after != before {
 				t.Errorf("the same again is a change: generation %d, then %d, %v", before, after, err)
 			}
 			if err := two.Remove(bounded(t), []state.Table{links("2", "a")}); err != nil {

@@ -34,7 +34,7 @@ func (c *Conn) Read(ctx context.Context, want []state.Table) ([]state.Table, err
 			return false, err
 		}
 		for _, w := range ws {
-			have, err := c.readTable(w)
+			have, err := c.reader.readTable(w)
 			if err != nil {
 				return false, err
 			}
@@ -54,17 +54,17 @@ func (c *Conn) Read(ctx context.Context, want []state.Table) ([]state.Table, err
 // readUnchanged is the usual case of a CHECK: only shared tables are named, and nobody has touched the ruleset since
 // their structure was last known to be whole. Then only the elements are asked for.
 func (c *Conn) readUnchanged(want []state.Table) (out []state.Table, done bool, err error) {
-	if c.gen == 0 {
+	if c.known.gen == 0 {
 		return nil, false, nil
 	}
 	want = lang.JoinTables(want)
 	for _, in := range want {
-		if t := c.seen[in.Family+" "+in.Name]; !in.Shared || t == nil || !t.covers(in) {
+		if t := c.known.seen[in.Family+" "+in.Name]; !in.Shared || t == nil || !t.covers(in) {
 			return nil, false, nil
 		}
 	}
-	before, err := c.generation()
-	if err != nil || before != c.gen {
+	before, err := c.wire.generation()
+	if err != nil || before != c.known.gen {
 		return nil, false, err
 	}
 	for _, in := range want {
@@ -76,9 +76,9 @@ func (c *Conn) readUnchanged(want []state.Table) (out []state.Table, done bool, 
 		}
 		t := newTable(w.Family, w.Name, true)
 		for _, named := range w.Sets {
-			s, _ := c.seen[w.Label()].Set(named.Name)
+			s, _ := c.known.seen[w.Label()].Set(named.Name)
 			s.Elements = nil
-			if err := c.readElements(t, &s, named.Elements); err != nil {
+			if err := c.reader.readElements(t, &s, named.Elements); err != nil {
 				return nil, false, nil // the long way says it
 			}
 			t.Sets = append(t.Sets, s)
@@ -88,7 +88,7 @@ func (c *Conn) readUnchanged(want []state.Table) (out []state.Table, done bool, 
 		have.Chains = in.Chains
 		out = append(out, have)
 	}
-	after, err := c.generation()
+	after, err := c.wire.generation()
 	return out, after == before, err
 }
 
@@ -100,7 +100,7 @@ func (c *Conn) ReadAll(ctx context.Context) ([]state.Table, error) {
 	err := settled(ctx, func() (bool, error) {
 		out = nil
 		var mine []*table
-		err := c.dump(c.question(unix.NFT_MSG_GETTABLE, 0, "list tables"), func(family byte, body []byte) {
+		err := c.wire.dump(c.wire.question(unix.NFT_MSG_GETTABLE, 0, "list tables"), func(family byte, body []byte) {
 			if name := netlink.String(netlink.Find(body, unix.NFTA_TABLE_NAME)); owned(name) {
 				mine = append(mine, newTable(family, name, false))
 			}
@@ -109,7 +109,7 @@ func (c *Conn) ReadAll(ctx context.Context) ([]state.Table, error) {
 			return false, err
 		}
 		for _, t := range mine {
-			have, err := c.readTable(t)
+			have, err := c.reader.readTable(t)
 			if err != nil {
 				return false, err
 			}
@@ -140,12 +140,17 @@ func (t *table) narrow(want *table) {
 	}
 }
 
+// reader reads tables as the kernel has them.
+type reader struct {
+	wire *wire
+}
+
 // readTable reads the table that want names, nil when there is none. Of a shared table at least the elements that want
 // names are read.
-func (c *Conn) readTable(want *table) (*table, error) {
-	b := c.question(unix.NFT_MSG_GETTABLE, want.Family, "read table "+want.Label())
+func (r *reader) readTable(want *table) (*table, error) {
+	b := r.wire.question(unix.NFT_MSG_GETTABLE, want.Family, "read table "+want.Label())
 	b.String(unix.NFTA_TABLE_NAME, want.Name)
-	_, err := c.ask(b)
+	_, err := r.wire.ask(b)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}
@@ -153,10 +158,10 @@ func (c *Conn) readTable(want *table) (*table, error) {
 		return nil, err
 	}
 	t := newTable(want.Family, want.Name, want.Shared)
-	if err := c.readSets(t); err != nil {
+	if err := r.readSets(t); err != nil {
 		return nil, vanished(err)
 	}
-	if err := c.readChains(t); err != nil {
+	if err := r.readChains(t); err != nil {
 		return nil, vanished(err)
 	}
 	for i := range t.Sets {
@@ -164,7 +169,7 @@ func (c *Conn) readTable(want *table) (*table, error) {
 		if want.Shared && !named {
 			continue
 		}
-		if err := c.readElements(t, &t.Sets[i], w.Elements); err != nil {
+		if err := r.readElements(t, &t.Sets[i], w.Elements); err != nil {
 			return nil, vanished(err)
 		}
 	}
@@ -179,18 +184,18 @@ func vanished(err error) error {
 	return err
 }
 
-func (c *Conn) readSets(t *table) error {
-	b := c.question(unix.NFT_MSG_GETSET, t.Family, "list sets of "+t.Label())
+func (r *reader) readSets(t *table) error {
+	b := r.wire.question(unix.NFT_MSG_GETSET, t.Family, "list sets of "+t.Label())
 	b.String(unix.NFTA_SET_TABLE, t.Name)
-	return c.dump(b, func(_ byte, body []byte) {
+	return r.wire.dump(b, func(_ byte, body []byte) {
 		if s, name, anonymous := decodeSet(body); name == t.Name && !anonymous {
 			t.Sets = append(t.Sets, s)
 		}
 	})
 }
 
-func (c *Conn) readChains(t *table) error {
-	err := c.dump(c.question(unix.NFT_MSG_GETCHAIN, t.Family, "list chains"), func(_ byte, body []byte) {
+func (r *reader) readChains(t *table) error {
+	err := r.wire.dump(r.wire.question(unix.NFT_MSG_GETCHAIN, t.Family, "list chains"), func(_ byte, body []byte) {
 		if netlink.String(netlink.Find(body, unix.NFTA_CHAIN_TABLE)) == t.Name {
 			t.Chains = append(t.Chains, decodeChain(t.Family, body))
 		}
@@ -198,9 +203,9 @@ func (c *Conn) readChains(t *table) error {
 	if err != nil {
 		return err
 	}
-	b := c.question(unix.NFT_MSG_GETRULE, t.Family, "list rules of "+t.Label())
+	b := r.wire.question(unix.NFT_MSG_GETRULE, t.Family, "list rules of "+t.Label())
 	b.String(unix.NFTA_RULE_TABLE, t.Name)
-	return c.dump(b, func(_ byte, body []byte) {
+	return r.wire.dump(b, func(_ byte, body []byte) {
 		name := netlink.String(netlink.Find(body, unix.NFTA_RULE_CHAIN))
 		i := slices.IndexFunc(t.Chains, func(c lang.Chain) bool { return c.Name == name })
 		if i >= 0 && netlink.String(netlink.Find(body, unix.NFTA_RULE_TABLE)) == t.Name {
@@ -210,34 +215,34 @@ func (c *Conn) readChains(t *table) error {
 }
 
 // readElements reads the elements of a set; of a shared table only named, if they are few.
-func (c *Conn) readElements(t *table, s *lang.Set, named []lang.Element) error {
+func (r *reader) readElements(t *table, s *lang.Set, named []lang.Element) error {
 	if s.Learns > 0 { // what is in it is the rules' own business
 		return nil
 	}
 	if t.Shared && (len(named) == 0 || len(named) <= few && (!s.Interval || s.ConcatRanges())) {
-		return c.findElements(t, s, named)
+		return r.findElements(t, s, named)
 	}
 	var raw []rawElem
-	b := c.question(unix.NFT_MSG_GETSETELEM, t.Family, "list elements of "+s.Name)
+	b := r.wire.question(unix.NFT_MSG_GETSETELEM, t.Family, "list elements of "+s.Name)
 	b.String(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
 	b.String(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
-	err := c.dump(b, func(_ byte, body []byte) { raw = append(raw, decodeElements(body)...) })
+	err := r.wire.dump(b, func(_ byte, body []byte) { raw = append(raw, decodeElements(body)...) })
 	s.Elements = joinRanges(*s, raw)
 	return err
 }
 
 // findElements asks for elements one by one, all questions in one write.
-func (c *Conn) findElements(t *table, s *lang.Set, named []lang.Element) error {
+func (r *reader) findElements(t *table, s *lang.Set, named []lang.Element) error {
 	if len(named) == 0 || s.Opaque || len(named[0].Key) != lang.TypesSize(s.Key) {
 		return nil
 	}
 	b := &batch{}
-	c.sock.Begin(&b.Batch)
+	r.wire.sock.Begin(&b.Batch)
 	b.putElements(unix.NFT_MSG_GETSETELEM, t, *s, named, 1)
 	b.AddFlags(unix.NLM_F_ACK)
 	var raw []rawElem
 	var failed error
-	err := c.sock.Exchange(&b.Batch, func(a netlink.Answer) bool {
+	err := r.wire.sock.Exchange(&b.Batch, func(a netlink.Answer) bool {
 		if a.Done() {
 			if i, ok := b.Index(a); ok && a.Errno() != 0 && a.Errno() != unix.ENOENT {
 				failed = &refusal{i, b.notes[i], a.Errno()}

@@ -37,14 +37,14 @@ func (c *Conn) Remove(ctx context.Context, tables []state.Table) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.own(ws); err != nil {
+	if err := c.reader.own(ws); err != nil {
 		return err
 	}
 	var steps []func(*batch)
 	for _, w := range ws {
 		if !w.Shared {
 			steps = append(steps, func(b *batch) { b.dropTable(w) })
-			delete(c.seen, w.Label())
+			delete(c.known.seen, w.Label())
 			continue
 		}
 		for _, s := range w.Sets {
@@ -73,16 +73,16 @@ func (c *Conn) removeAll(steps []func(*batch)) error {
 		if len(steps) == 0 {
 			return nil
 		}
-		b := c.begin(0)
+		b := c.wire.begin(0)
 		for _, step := range steps {
 			step(b)
 		}
-		gen, refused, err := c.commit(b)
+		gen, refused, err := c.wire.commit(b)
 		if err != nil {
 			return err
 		}
 		if len(refused) == 0 {
-			c.followed(gen)
+			c.known.followed(gen)
 			return nil
 		}
 		missing := map[int]bool{}
@@ -106,15 +106,6 @@ func (c *Conn) removeAll(steps []func(*batch)) error {
 	return fmt.Errorf("things vanish during each of %d attempts to delete them", attempts)
 }
 
-// followed notes our own commit of no certain generation: only if it is the next one was there no other between.
-func (c *Conn) followed(gen uint32) {
-	if gen != 0 && c.gen != 0 && gen == c.gen+1 {
-		c.gen = gen
-	} else if gen != 0 {
-		c.gen = 0
-	}
-}
-
 // RemoveShared deletes the shared tables named whose sets are all empty, but for elements that nobody alone owns.
 func (c *Conn) RemoveShared(ctx context.Context, tables []state.Table) error {
 	c.mu.Lock()
@@ -136,11 +127,11 @@ func (c *Conn) RemoveShared(ctx context.Context, tables []state.Table) error {
 }
 
 func (c *Conn) removeEmpty(t *table) (stale bool, err error) {
-	gen, err := c.generation()
+	gen, err := c.wire.generation()
 	if err != nil {
 		return false, err
 	}
-	have, err := c.readTable(t)
+	have, err := c.reader.readTable(t)
 	if err != nil || have == nil {
 		return false, err
 	}
@@ -149,11 +140,11 @@ func (c *Conn) removeEmpty(t *table) (stale bool, err error) {
 			return false, nil
 		}
 	}
-	c.gen = 0
-	delete(c.seen, t.Label())
-	b := c.begin(gen)
+	c.known.gen = 0
+	delete(c.known.seen, t.Label())
+	b := c.wire.begin(gen)
 	b.dropTable(t)
-	_, stale, err = c.change(b)
+	_, stale, err = c.wire.change(b)
 	if errors.Is(err, unix.ENOENT) {
 		return false, nil
 	}
