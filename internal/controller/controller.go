@@ -12,6 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/audit"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/notify"
 )
 
 // Config is a Controller's.
@@ -69,7 +70,7 @@ type Controller struct {
 	missed  map[string]time.Time // claims whose virtual machines are gone, since when
 	absent  map[string]time.Time // nodes that have blocks and no object, since when
 	looked  time.Time            // when nodes were looked at last
-	asked   chan struct{}        // agents ask for something
+	asked   notify.Chan          // agents ask for something
 	granted map[string]time.Time // addresses that nodes may take, since when
 	// granting: there may be such addresses.
 	granting bool
@@ -113,7 +114,7 @@ func New(cfg Config) *Controller {
 	return &Controller{
 		cfg: cfg, lease: lease{objects: cfg.Objects, me: cfg.Identity},
 		gone: map[string]time.Time{}, missed: map[string]time.Time{}, absent: map[string]time.Time{},
-		asked:   make(chan struct{}, 1),
+		asked:   notify.New(),
 		granted: map[string]time.Time{}, granting: true,
 	}
 }

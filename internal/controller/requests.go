@@ -26,10 +26,7 @@ func (c *Controller) hear(ctx context.Context) {
 				if ev.Type == store.Deleted || ev.Type == store.Synced || ev.Type == store.Faulty {
 					continue
 				}
-				select {
-				case c.asked <- struct{}{}:
-				default:
-				}
+				c.asked.Notify()
 			}
 		}
 		select {

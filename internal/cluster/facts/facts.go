@@ -17,6 +17,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/notify"
 )
 
 const (
@@ -46,14 +47,14 @@ type Facts struct {
 
 	mu          sync.Mutex
 	cluster     *model.Cluster
-	subscribers map[chan struct{}]bool
+	subscribers map[notify.Chan]bool
 }
 
 // New makes the facts of the node called self.
 func New(source Source, self string, log *slog.Logger, clock Clock) *Facts {
 	return &Facts{
 		source: source, self: self, log: log.With("room", "facts"), after: clock,
-		synced: make(chan struct{}), subscribers: map[chan struct{}]bool{},
+		synced: make(chan struct{}), subscribers: map[notify.Chan]bool{},
 	}
 }
 
@@ -70,12 +71,12 @@ func (f *Facts) Synced() <-chan struct{} { return f.synced }
 // Subscribe gives a channel that holds a token while there is a snapshot the subscriber has not been told of, and what
 // ends the subscription.
 func (f *Facts) Subscribe() (changed <-chan struct{}, cancel func()) {
-	c := make(chan struct{}, 1)
+	c := notify.New()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.subscribers[c] = true
 	if f.cluster != nil {
-		c <- struct{}{}
+		c.Notify()
 	}
 	return c, func() {
 		f.mu.Lock()
@@ -158,9 +159,6 @@ func (f *Facts) publish(objects map[store.Key]store.Object) {
 	}
 	f.cluster = &c
 	for s := range f.subscribers {
-		select {
-		case s <- struct{}{}:
-		default:
-		}
+		s.Notify()
 	}
 }

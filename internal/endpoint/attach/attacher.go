@@ -14,6 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/notify"
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
@@ -118,7 +119,7 @@ func New(cfg Config) *Attacher {
 	queue := &releaseQueue{
 		owners: owners, cooling: cooling, locks: locks, records: records, undoer: undoer, reaper: cfg.Reaper,
 		linger: cfg.Linger,
-		now:    now, log: log, wake: make(chan struct{}, 1),
+		now:    now, log: log, wake: notify.New(),
 	}
 	repairer := &repairer{
 		host: host, boot: boot, agent: agent, namespaces: namespaces, locks: locks, records: records, machines: machines,

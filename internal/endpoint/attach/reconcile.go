@@ -102,7 +102,7 @@ func (r *reconciler) inPod(c watch.Change) {
 	keys, unknown := r.index.inPod(c, r.machines.has)
 	r.queue.add(now, keys...)
 	if unknown {
-		r.queue.rouse()
+		r.queue.wake.Notify()
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/notify"
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
@@ -33,7 +34,7 @@ type releaseQueue struct {
 	idle   []idleOwner // the last of their networks, which still hold shared objects
 	busy   bool        // a goroutine works on dead and idle
 	hurry  bool        // do not linger
-	wake   chan struct{}
+	wake   notify.Chan
 	waiter []chan struct{} // for nothing to be left
 }
 
@@ -49,17 +50,10 @@ func (q *releaseQueue) enqueue(rec Record) {
 	defer q.mu.Unlock()
 	q.dead = append(q.dead, rec)
 	q.reaper.Kick()
-	q.rouse()
+	q.wake.Notify()
 	if !q.busy {
 		q.busy = true
 		go q.run()
-	}
-}
-
-func (q *releaseQueue) rouse() {
-	select {
-	case q.wake <- struct{}{}:
-	default:
 	}
 }
 
@@ -73,7 +67,7 @@ func (q *releaseQueue) drain(ctx context.Context) error {
 	}
 	done := make(chan struct{})
 	q.waiter = append(q.waiter, done)
-	q.rouse()
+	q.wake.Notify()
 	q.mu.Unlock()
 	select {
 	case <-done:

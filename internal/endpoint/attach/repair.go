@@ -42,7 +42,7 @@ func (p *repairer) written(r Record) {
 		return
 	}
 	if p.index.note(r, r.Stage == Done && !r.Turning && r.Boot == p.boot) {
-		p.queue.rouse()
+		p.queue.wake.Notify()
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/notify"
 )
 
 const (
@@ -36,7 +37,7 @@ type repairQueue struct {
 	due   map[model.AttachmentKey]time.Time
 	pace  map[model.AttachmentKey]pace
 	lost  time.Time // the last pass because events of pods were lost
-	wake  chan struct{}
+	wake  notify.Chan
 	round []model.AttachmentKey // of the pass over all
 	step  time.Duration         // between two of them
 }
@@ -51,14 +52,7 @@ type pace struct {
 
 func newRepairQueue() *repairQueue {
 	return &repairQueue{
-		due: map[model.AttachmentKey]time.Time{}, pace: map[model.AttachmentKey]pace{}, wake: make(chan struct{}, 1),
-	}
-}
-
-func (q *repairQueue) rouse() {
-	select {
-	case q.wake <- struct{}{}:
-	default:
+		due: map[model.AttachmentKey]time.Time{}, pace: map[model.AttachmentKey]pace{}, wake: notify.New(),
 	}
 }
 
@@ -78,7 +72,7 @@ func (q *repairQueue) add(now time.Time, keys ...model.AttachmentKey) {
 		}
 	}
 	q.mu.Unlock()
-	q.rouse()
+	q.wake.Notify()
 }
 
 // mayLose reports whether a pass may be made because events of pods were lost: a pod can cause that at will.

@@ -19,6 +19,7 @@ import (
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/notify"
 )
 
 const (
@@ -34,11 +35,11 @@ const (
 
 // queue is the directory of the DELs that weft-cni could not hand over.
 type queue struct {
-	dir    string
-	log    *slog.Logger
-	replay func(context.Context, wire.Request) error
-	now    func() time.Time // between the tries of what failed
-	notify *os.File         // inotify
+	dir     string
+	log     *slog.Logger
+	replay  func(context.Context, wire.Request) error
+	now     func() time.Time // between the tries of what failed
+	inotify *os.File
 
 	passing sync.Mutex // held for as long as the DELs of a pass take
 
@@ -62,24 +63,24 @@ func openQueue(
 		return nil, fmt.Errorf("queue %s: inotify: %w", dir, err)
 	}
 	return &queue{
-		dir: dir, log: log, now: now, replay: replay, notify: os.NewFile(uintptr(fd), "inotify"),
+		dir: dir, log: log, now: now, replay: replay, inotify: os.NewFile(uintptr(fd), "inotify"),
 		retries: map[string]attempt{},
 	}, nil
 }
 
-func (q *queue) close() error { return q.notify.Close() }
+func (q *queue) close() error { return q.inotify.Close() }
 
 // run does what is in the directory and what comes into it, until ctx ends.
 func (q *queue) run(ctx context.Context) {
-	news := make(chan struct{}, 1)
-	news <- struct{}{}
+	news := notify.New()
+	news.Notify()
 	go q.listen(ctx, news)
 	t := time.NewTimer(look)
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			_ = q.notify.SetReadDeadline(time.Now())
+			_ = q.inotify.SetReadDeadline(time.Now())
 			for range news { // until listen has closed it
 			}
 			return
@@ -92,21 +93,18 @@ func (q *queue) run(ctx context.Context) {
 }
 
 // listen turns the kernel's notes into news; it closes news when ctx has ended.
-func (q *queue) listen(ctx context.Context, news chan<- struct{}) {
+func (q *queue) listen(ctx context.Context, news notify.Chan) {
 	defer close(news)
 	buf := make([]byte, 4096)
 	for ctx.Err() == nil {
-		if _, err := q.notify.Read(buf); err != nil {
+		if _, err := q.inotify.Read(buf); err != nil {
 			if !errors.Is(err, os.ErrDeadlineExceeded) {
 				q.log.Error("the queue is looked at only now and then", "dir", q.dir, "err", err)
 				<-ctx.Done()
 			}
 			return
 		}
-		select {
-		case news <- struct{}{}:
-		default:
-		}
+		news.Notify()
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/notify"
 )
 
 const (
@@ -52,9 +53,9 @@ type follower struct {
 	addrs []netip.Addr
 	move  store.Key // of the move that is made while the machine is awaited
 
-	wake   chan struct{} // something may have changed
-	reread chan struct{} // the machine's instance is to be read at once
-	told   chan struct{} // somebody says that the machine runs here
+	wake   notify.Chan   // something may have changed
+	reread notify.Chan   // the machine's instance is to be read at once
+	told   notify.Chan   // somebody says that the machine runs here
 	gone   chan struct{} // closed when the attachment is no more
 
 	// left is when the machine has left, in nanoseconds; 0 for one that has not been here.
@@ -69,7 +70,7 @@ type follower struct {
 func newFollower(m *Mover, rec attach.Record) *follower {
 	f := &follower{
 		m: m, key: rec.Key(), serial: rec.Serial, vm: *rec.Request.VM(), link: rec.HostLink(), addrs: rec.Addrs(),
-		wake: make(chan struct{}, 1), reread: make(chan struct{}, 1), told: make(chan struct{}, 1), gone: make(chan struct{}),
+		wake: notify.New(), reread: notify.New(), told: notify.New(), gone: make(chan struct{}),
 	}
 	for _, l := range rec.Fragment().Pod.Links {
 		if l.Peer != nil && l.Peer.Name == f.link {

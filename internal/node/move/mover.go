@@ -16,6 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/notify"
 )
 
 // Attachments are what a Mover switches.
@@ -55,7 +56,7 @@ type Config struct {
 // Mover follows the attachments of virtual machines. Without any, it does nothing and nobody is asked.
 type Mover struct {
 	cfg  Config
-	news chan struct{}
+	news notify.Chan
 
 	mu        sync.Mutex
 	followers map[model.AttachmentKey]*follower
@@ -73,7 +74,7 @@ type Mover struct {
 func New(cfg Config) *Mover {
 	cfg.Log = cfg.Log.With("room", "move")
 	m := &Mover{
-		cfg: cfg, news: make(chan struct{}, 1),
+		cfg: cfg, news: notify.New(),
 		followers: map[model.AttachmentKey]*follower{}, moves: map[store.Key]noted{},
 	}
 	m.before = m.loadRelays()
@@ -81,21 +82,14 @@ func New(cfg Config) *Mover {
 }
 
 // Moved tells that an attachment of a machine came, went, or changed sides. It returns at once.
-func (m *Mover) Moved(model.AttachmentKey) { token(m.news) }
+func (m *Mover) Moved(model.AttachmentKey) { m.news.Notify() }
 
 // Passed tells that the mesh leads to where the cluster says. It returns at once.
 func (m *Mover) Passed() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, f := range m.followers {
-		token(f.wake)
-	}
-}
-
-func token(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
+		f.wake.Notify()
 	}
 }
 
@@ -105,7 +99,7 @@ func (m *Mover) Run(ctx context.Context) error {
 	defer parts.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	token(m.news)
+	m.news.Notify()
 	var events <-chan store.Event
 	var again <-chan time.Time
 	for {
@@ -162,7 +156,7 @@ func (m *Mover) survey(ctx context.Context, parts *sync.WaitGroup) error {
 		}
 		there[rec.Key()] = rec.Serial
 		if f := m.followers[rec.Key()]; f != nil && f.serial == rec.Serial {
-			token(f.wake)
+			f.wake.Notify()
 			continue
 		}
 		f := newFollower(m, rec)
@@ -249,7 +243,7 @@ func (m *Mover) Switch(vm model.VMRef, pod string) error {
 			vm.Namespace, vm.Name, strings.Join(pods, ", "))
 	}
 	for _, f := range these {
-		token(f.told)
+		f.told.Notify()
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func (m *Mover) take(e store.Event) (stale []store.Object) {
 	}
 	for _, f := range m.followers {
 		if about(f) {
-			token(f.wake)
+			f.wake.Notify()
 		}
 	}
 	for key, o := range m.moves {

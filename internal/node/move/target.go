@@ -54,7 +54,7 @@ func (f *follower) await(ctx context.Context, rec attach.Record) {
 			}
 			f.bring(early)
 			if !w.allowed {
-				token(f.reread) // a move may allow it
+				f.reread.Notify() // a move may allow it
 			}
 			if awaited && f.deserted() {
 				how = "the other node"
@@ -97,7 +97,7 @@ func (w *waiting) sign(f *follower, how string) string {
 		f.m.cfg.Log.Warn(
 			"pod says that a running machine is here, and is not known to be the target of its migration; its addresses stay where they are",
 			"machine", f.vm.String(), "pod", f.pod, "sign", how, "attachment", f.key.String())
-		token(f.reread)
+		f.reread.Notify()
 	}
 	return ""
 }
