@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/weft-net/weft/internal/cni/confdir"
@@ -37,9 +35,7 @@ type Engine struct {
 	cfg   Config
 	log   *slog.Logger
 	marks *checkpoint.Store
-
-	mu    sync.Mutex
-	boxes map[string]*box // by id
+	boxes *boxTable
 }
 
 // box is a sandbox in memory.
@@ -87,62 +83,17 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.Step == nil {
 		cfg.Step = func(string) {}
 	}
-	e := &Engine{cfg: cfg, log: cfg.Log.With("room", "engine"), boxes: map[string]*box{}}
+	e := &Engine{cfg: cfg, log: cfg.Log.With("room", "engine"), boxes: &boxTable{root: cfg.StateDir, byID: map[string]*box{}}}
 	for _, dir := range []string{"names", "sandboxes", "netns"} {
-		if err := os.MkdirAll(e.path(dir), 0o700); err != nil {
+		if err := os.MkdirAll(e.boxes.path(dir), 0o700); err != nil {
 			return nil, fmt.Errorf("state directory: %w", err)
 		}
 	}
 	var err error
-	if e.marks, err = checkpoint.Open(e.path("checkpoints")); err != nil {
+	if e.marks, err = checkpoint.Open(e.boxes.path("checkpoints")); err != nil {
 		return nil, err
 	}
-	return e, e.load()
-}
-
-func (e *Engine) path(elem ...string) string {
-	return filepath.Join(append([]string{e.cfg.StateDir}, elem...)...)
-}
-
-func (e *Engine) dir(id string, elem ...string) string {
-	return filepath.Join(append([]string{e.cfg.StateDir, "sandboxes", id}, elem...)...)
-}
-
-// load fills the memory from the state directory. A sandbox whose record cannot be read is none: Recover removes it.
-func (e *Engine) load() error {
-	entries, err := os.ReadDir(e.path("sandboxes"))
-	if err != nil {
-		return fmt.Errorf("state directory: %w", err)
-	}
-	for _, entry := range entries {
-		var r Record
-		if err := process.ReadJSON(e.dir(entry.Name(), "config.json"), &r); err != nil || r.ID != entry.Name() {
-			continue
-		}
-		b := &box{Record: r, containers: map[string]container.Spec{}}
-		inner, _ := os.ReadDir(e.dir(r.ID, "containers"))
-		for _, c := range inner {
-			st, err := container.Inspect(e.dir(r.ID, "containers", c.Name()))
-			if err != nil || st.ID != c.Name() {
-				// Killed while it was made: nothing runs, for the spec comes first.
-				_ = os.RemoveAll(e.dir(r.ID, "containers", c.Name()))
-				continue
-			}
-			b.containers[st.ID] = st.Spec
-		}
-		e.boxes[r.ID] = b
-	}
-	return nil
-}
-
-func (e *Engine) box(id string) (Record, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	b, ok := e.boxes[id]
-	if !ok {
-		return Record{}, fmt.Errorf("sandbox %s: %w", id, ErrNotFound)
-	}
-	return b.Record, nil
+	return e, e.boxes.load()
 }
 
 // ErrNotFound is wrapped by errors about a sandbox or container that is not there.
@@ -170,29 +121,17 @@ type readiness struct {
 	network.Result
 }
 
-// inspect looks at a sandbox. It is ready when its process lives and its network is ready.
-func (e *Engine) inspect(r Record) Sandbox {
-	s := Sandbox{Record: r, State: NotReady}
-	var net readiness
-	haveNet := process.ReadJSON(e.dir(r.ID, "ready.json"), &net) == nil
-	havePause := process.ReadJSON(e.dir(r.ID, "pause.json"), &s.Pause) == nil
-	if haveNet && havePause && process.Locked(e.dir(r.ID, "lock")) && s.Pause.Alive() {
-		s.State, s.Net = Ready, net.Result
-	}
-	return s
-}
-
 // Sandboxes lists all sandboxes.
 func (e *Engine) Sandboxes() []Sandbox {
-	e.mu.Lock()
-	records := make([]Record, 0, len(e.boxes))
-	for _, b := range e.boxes {
+	e.boxes.mu.Lock()
+	records := make([]Record, 0, len(e.boxes.byID))
+	for _, b := range e.boxes.byID {
 		records = append(records, b.Record)
 	}
-	e.mu.Unlock()
+	e.boxes.mu.Unlock()
 	out := make([]Sandbox, 0, len(records))
 	for _, r := range records {
-		out = append(out, e.inspect(r))
+		out = append(out, e.boxes.inspect(r))
 	}
 	return out
 }
@@ -201,64 +140,20 @@ func (e *Engine) Sandboxes() []Sandbox {
 func (e *Engine) StatusOf(uid string) ([]Sandbox, []container.Status) {
 	var boxes []Sandbox
 	var cs []container.Status
-	for _, r := range e.recordsOf(uid) {
-		boxes = append(boxes, e.inspect(r))
-		cs = append(cs, e.containersIn(r.ID)...)
+	for _, r := range e.boxes.recordsOf(uid) {
+		boxes = append(boxes, e.boxes.inspect(r))
+		cs = append(cs, e.boxes.containersIn(r.ID)...)
 	}
 	return boxes, cs
-}
-
-func (e *Engine) recordsOf(uid string) []Record {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var out []Record
-	for _, b := range e.boxes {
-		if b.Config.UID == uid {
-			out = append(out, b.Record)
-		}
-	}
-	return out
-}
-
-func (e *Engine) containersIn(id string) []container.Status {
-	e.mu.Lock()
-	var specs []container.Spec
-	if b, ok := e.boxes[id]; ok {
-		for _, s := range b.containers {
-			specs = append(specs, s)
-		}
-	}
-	e.mu.Unlock()
-	out := make([]container.Status, 0, len(specs))
-	for _, s := range specs {
-		out = append(out, container.Refresh(e.dir(id, "containers", s.ID), s))
-	}
-	return out
 }
 
 // Containers lists all containers.
 func (e *Engine) Containers() []container.Status {
 	var out []container.Status
-	for _, s := range e.ids() {
-		out = append(out, e.containersIn(s)...)
+	for _, s := range e.boxes.ids() {
+		out = append(out, e.boxes.containersIn(s)...)
 	}
 	return out
-}
-
-func (e *Engine) ids() []string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	out := make([]string, 0, len(e.boxes))
-	for id := range e.boxes {
-		out = append(out, id)
-	}
-	return out
-}
-
-func (e *Engine) forget(id string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.boxes, id)
 }
 
 // step tells the fault tests where we are.

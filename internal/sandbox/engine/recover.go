@@ -32,56 +32,69 @@ type Report struct {
 // Recover compares checkpoints with what is there and cleans the difference. It runs once, before anything else. What
 // cannot be cleaned now stays and is reported; the next start tries again.
 func (e *Engine) Recover(ctx context.Context) (Report, error) {
-	var rep Report
 	if err := e.awaitPlugins(ctx); err != nil {
-		return rep, err
+		return Report{}, err
 	}
 	good, broken, err := e.marks.List()
 	if err != nil {
-		return rep, err
+		return Report{}, err
 	}
-	marks := map[string]checkpoint.Checkpoint{}
+	r := &recovery{Engine: e, marked: map[string]checkpoint.Checkpoint{}, broken: broken}
 	for _, c := range good {
-		marks[c.ID] = c
-	}
-	var errs []error
-	keep := func(n *int, err error) {
-		if err != nil {
-			errs = append(errs, err)
-			return
-		}
-		*n++
+		r.marked[c.ID] = c
 	}
 	for _, b := range broken {
 		e.log.Warn("checkpoint cannot be read, its sandbox is asked instead", "error", b.Err)
 	}
-	for _, id := range e.ids() {
-		if r, err := e.box(id); err == nil {
-			e.recoverBox(ctx, r, marks, keep, &rep)
+	for _, id := range e.boxes.ids() {
+		if record, err := e.boxes.box(id); err == nil {
+			r.box(ctx, record)
 		}
 	}
-	for id := range e.strays(marks, broken) {
-		mark, ok := marks[id]
-		keep(&rep.Halves, e.eraseStray(ctx, id, mark, ok))
+	for id := range r.strays() {
+		r.count(&r.found.Halves, r.eraseStray(ctx, id))
 	}
-	live := func(id string) bool { _, err := e.box(id); return err == nil }
-	rep.Cached, err = e.cfg.Net.Leftovers(ctx, e.path("netns"), live)
+	r.found.Cached, err = e.cfg.Net.Leftovers(ctx, e.boxes.path("netns"), r.live)
 	if err != nil {
-		errs = append(errs, err)
+		r.errs = append(r.errs, err)
 	}
-	e.recoverNetns(live, keep, &rep)
-	for id := range marks {
-		if !live(id) {
-			keep(&rep.Checkpoints, e.marks.Remove(id))
-		}
+	r.namespaces()
+	for id := range r.marked {
+		r.checkpoint(id)
 	}
 	for _, b := range broken {
-		if !live(b.ID) {
-			keep(&rep.Checkpoints, e.marks.Remove(b.ID))
-		}
+		r.checkpoint(b.ID)
 	}
-	e.recoverNames(live, keep, &rep)
-	return rep, errors.Join(errs...)
+	r.names()
+	return r.found, errors.Join(r.errs...)
+}
+
+// recovery is what Recover does.
+type recovery struct {
+	*Engine
+	marked map[string]checkpoint.Checkpoint // by sandbox
+	broken []checkpoint.Broken
+	found  Report
+	errs   []error
+}
+
+// count counts what was done, or keeps the error.
+func (r *recovery) count(n *int, err error) {
+	if err != nil {
+		r.errs = append(r.errs, err)
+		return
+	}
+	*n++
+}
+
+// live reports whether a sandbox has a record.
+func (r *recovery) live(id string) bool { _, err := r.boxes.box(id); return err == nil }
+
+// checkpoint removes one that has no sandbox any more.
+func (r *recovery) checkpoint(id string) {
+	if !r.live(id) {
+		r.count(&r.found.Checkpoints, r.marks.Remove(id))
+	}
 }
 
 // awaitPlugins waits for plugins that a killed runtime was executing: an ADD that ends after its DEL would leak. One
@@ -89,7 +102,7 @@ func (e *Engine) Recover(ctx context.Context) (Report, error) {
 func (e *Engine) awaitPlugins(ctx context.Context) error {
 	const patience = 30 * time.Second
 	known := map[string]bool{}
-	for _, id := range e.ids() {
+	for _, id := range e.boxes.ids() {
 		known[id] = true
 	}
 	plugins, err := process.WithEnv("CNI_CONTAINERID", func(id string) bool { return known[id] })
@@ -112,41 +125,39 @@ func (e *Engine) awaitPlugins(ctx context.Context) error {
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// recoverBox keeps a sandbox that has both a record and a checkpoint; it may be not ready, that is the kubelet's to
-// judge. One without checkpoint was killed while it was made or removed.
-func (e *Engine) recoverBox(
-	ctx context.Context, r Record, marks map[string]checkpoint.Checkpoint, keep func(*int, error), rep *Report,
-) {
-	switch _, marked := marks[r.ID]; {
+// box keeps a sandbox that has both a record and a checkpoint; it may be not ready, that is the kubelet's to judge. One
+// without checkpoint was killed while it was made or removed.
+func (r *recovery) box(ctx context.Context, record Record) {
+	switch _, marked := r.marked[record.ID]; {
 	case marked:
-		rep.Sandboxes++
-	case e.inspect(r).State == Ready:
+		r.found.Sandboxes++
+	case r.boxes.inspect(record).State == Ready:
 		// Its checkpoint was lost, it was not killed half-way.
-		keep(&rep.Checkpoints, e.marks.Write(r.checkpoint()))
-		rep.Sandboxes++
+		r.count(&r.found.Checkpoints, r.marks.Write(record.checkpoint()))
+		r.found.Sandboxes++
 	default:
-		if err := e.RemovePodSandbox(ctx, r.ID); err != nil {
-			keep(&rep.Halves, fmt.Errorf("sandbox %s: %w", r.ID, err))
+		if err := r.RemovePodSandbox(ctx, record.ID); err != nil {
+			r.count(&r.found.Halves, fmt.Errorf("sandbox %s: %w", record.ID, err))
 			return
 		}
-		rep.Halves++
+		r.found.Halves++
 	}
 }
 
 // strays are ids of which a directory or a checkpoint is left, but no record.
-func (e *Engine) strays(marks map[string]checkpoint.Checkpoint, broken []checkpoint.Broken) map[string]bool {
+func (r *recovery) strays() map[string]bool {
 	out := map[string]bool{}
-	entries, _ := os.ReadDir(e.path("sandboxes"))
+	entries, _ := os.ReadDir(r.boxes.path("sandboxes"))
 	for _, entry := range entries {
 		out[entry.Name()] = true
 	}
-	for id := range marks {
+	for id := range r.marked {
 		out[id] = true
 	}
-	for _, b := range broken {
+	for _, b := range r.broken {
 		out[b.ID] = true
 	}
-	for _, id := range e.ids() {
+	for _, id := range r.boxes.ids() {
 		delete(out, id)
 	}
 	return out
@@ -154,37 +165,39 @@ func (e *Engine) strays(marks map[string]checkpoint.Checkpoint, broken []checkpo
 
 // eraseStray removes what is left of a sandbox whose record is gone. When the checkpoint says that it had a network,
 // that is given back by the networks as they are now; the cache knows better, if there is an entry.
-func (e *Engine) eraseStray(ctx context.Context, id string, mark checkpoint.Checkpoint, marked bool) error {
+func (r *recovery) eraseStray(ctx context.Context, id string) error {
 	var errs []error
-	if marked && !mark.HostNetwork {
-		r := Record{ID: id, Netns: mark.Netns, Config: PodConfig{
+	if mark, ok := r.marked[id]; ok && !mark.HostNetwork {
+		record := Record{ID: id, Netns: mark.Netns, Config: PodConfig{
 			Namespace: mark.Namespace, Name: mark.Name, UID: mark.UID, PortMappings: mark.PortMappings,
 		}}
-		if as, err := network.Plan(e.cfg.Networks()); err == nil {
-			errs = append(errs, e.cfg.Net.TearDownPod(ctx, e.netPod(r), as))
+		if as, err := network.Plan(r.cfg.Networks()); err == nil {
+			errs = append(errs, r.cfg.Net.TearDownPod(ctx, r.netPod(record), as))
 		}
 	}
-	errs = append(errs, process.KillMarked(ctx, container.Mark, id), os.RemoveAll(e.dir(id)))
+	errs = append(errs, process.KillMarked(ctx, container.Mark, id), os.RemoveAll(r.boxes.dir(id)))
 	return errors.Join(errs...)
 }
 
-func (e *Engine) recoverNetns(live func(string) bool, keep func(*int, error), rep *Report) {
-	entries, _ := os.ReadDir(e.path("netns"))
+// namespaces removes those that are bound for no sandbox.
+func (r *recovery) namespaces() {
+	entries, _ := os.ReadDir(r.boxes.path("netns"))
 	for _, entry := range entries {
-		if !live(entry.Name()) {
-			keep(&rep.Namespaces, netns.Remove(e.path("netns", entry.Name())))
+		if !r.live(entry.Name()) {
+			r.count(&r.found.Namespaces, netns.Remove(r.boxes.path("netns", entry.Name())))
 		}
 	}
 }
 
-func (e *Engine) recoverNames(live func(string) bool, keep func(*int, error), rep *Report) {
-	entries, _ := os.ReadDir(e.path("names"))
+// names gives back those that no sandbox has.
+func (r *recovery) names() {
+	entries, _ := os.ReadDir(r.boxes.path("names"))
 	for _, entry := range entries {
-		path := e.path("names", entry.Name())
+		path := r.boxes.path("names", entry.Name())
 		b, err := os.ReadFile(path)
-		if err == nil && live(strings.TrimSpace(string(b))) && !strings.HasPrefix(filepath.Base(path), ".") {
+		if err == nil && r.live(strings.TrimSpace(string(b))) && !strings.HasPrefix(filepath.Base(path), ".") {
 			continue
 		}
-		keep(&rep.Names, os.Remove(path))
+		r.count(&r.found.Names, os.Remove(path))
 	}
 }

@@ -79,14 +79,14 @@ func (e *Engine) ensureImage() error {
 func (e *Engine) createSandbox(ctx context.Context, cfg PodConfig) (Record, error) {
 	r := Record{ID: container.NewID(), Created: e.cfg.Now(), Config: cfg}
 	if !cfg.HostNetwork {
-		r.Netns = e.path("netns", r.ID)
+		r.Netns = e.boxes.path("netns", r.ID)
 	}
 	err := e.takeName(r)
 	for range 3 {
 		if !errors.Is(err, os.ErrExist) {
 			break
 		}
-		stale, e1 := os.ReadFile(e.path("names", cfg.reservation()))
+		stale, e1 := os.ReadFile(e.boxes.path("names", cfg.reservation()))
 		if e1 != nil && !errors.Is(e1, os.ErrNotExist) {
 			return r, fmt.Errorf("sandbox name %s: %w", cfg.reservation(), e1)
 		}
@@ -95,7 +95,7 @@ func (e *Engine) createSandbox(ctx context.Context, cfg PodConfig) (Record, erro
 		if e1 := e.RemovePodSandbox(ctx, old); e1 != nil && !errors.Is(e1, ErrNotFound) {
 			return r, fmt.Errorf("sandbox name %s is taken by %s: %w", cfg.reservation(), old, e1)
 		}
-		_ = os.Remove(e.path("names", cfg.reservation()))
+		_ = os.Remove(e.boxes.path("names", cfg.reservation()))
 		err = e.takeName(r)
 	}
 	if err != nil {
@@ -103,36 +103,36 @@ func (e *Engine) createSandbox(ctx context.Context, cfg PodConfig) (Record, erro
 	}
 	e.step("run: name taken")
 	if err := e.makeDir(r); err != nil {
-		return r, errors.Join(fmt.Errorf("sandbox: %w", err), os.RemoveAll(e.dir(r.ID)),
-			os.Remove(e.path("names", cfg.reservation())))
+		return r, errors.Join(fmt.Errorf("sandbox: %w", err), os.RemoveAll(e.boxes.dir(r.ID)),
+			os.Remove(e.boxes.path("names", cfg.reservation())))
 	}
-	e.mu.Lock()
-	e.boxes[r.ID] = &box{Record: r, containers: map[string]container.Spec{}}
-	e.mu.Unlock()
+	e.boxes.mu.Lock()
+	e.boxes.byID[r.ID] = &box{Record: r, containers: map[string]container.Spec{}}
+	e.boxes.mu.Unlock()
 	return r, nil
 }
 
 // takeName makes the name's file with its content in one step; os.ErrExist when it is taken.
 func (e *Engine) takeName(r Record) error {
-	tmp := e.path("names", "."+r.ID)
+	tmp := e.boxes.path("names", "."+r.ID)
 	if err := os.WriteFile(tmp, []byte(r.ID+"\n"), 0o600); err != nil {
 		return err
 	}
-	err := os.Link(tmp, e.path("names", r.Config.reservation()))
+	err := os.Link(tmp, e.boxes.path("names", r.Config.reservation()))
 	return errors.Join(err, os.Remove(tmp))
 }
 
 func (e *Engine) makeDir(r Record) error {
-	if err := os.MkdirAll(e.dir(r.ID, "containers"), 0o700); err != nil {
+	if err := os.MkdirAll(e.boxes.dir(r.ID, "containers"), 0o700); err != nil {
 		return err
 	}
 	e.step("run: directory made")
-	return process.WriteJSON(e.dir(r.ID, "config.json"), r)
+	return process.WriteJSON(e.boxes.dir(r.ID, "config.json"), r)
 }
 
 // setReady writes down that the network is ready, or with nil that it is not.
 func (e *Engine) setReady(id string, ready *readiness) error {
-	path := e.dir(id, "ready.json")
+	path := e.boxes.dir(id, "ready.json")
 	if ready != nil {
 		return process.WriteJSON(path, ready)
 	}
@@ -166,12 +166,12 @@ func (e *Engine) startSandbox(ctx context.Context, r Record) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	id, err := container.StartPause(ctx, e.cfg.Self, e.dir(r.ID), spec)
+	id, err := container.StartPause(ctx, e.cfg.Self, e.boxes.dir(r.ID), spec)
 	if err != nil {
 		return fmt.Errorf("sandbox %s: %w", r.ID, err)
 	}
 	e.step("run: pause started")
-	return process.WriteJSON(e.dir(r.ID, "pause.json"), id)
+	return process.WriteJSON(e.boxes.dir(r.ID, "pause.json"), id)
 }
 
 // setSysctls sets the pod's net.* sysctls; only they belong to a namespace that is ours alone.
@@ -192,7 +192,7 @@ func (e *Engine) setUpPod(ctx context.Context, r Record) (network.Result, error)
 	if err != nil {
 		return network.Result{}, err
 	}
-	if err := process.WriteJSON(e.dir(r.ID, "networks.json"), as); err != nil {
+	if err := process.WriteJSON(e.boxes.dir(r.ID, "networks.json"), as); err != nil {
 		return network.Result{}, err
 	}
 	e.step("run: networks written")

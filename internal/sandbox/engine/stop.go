@@ -17,7 +17,7 @@ import (
 
 // StopPodSandbox takes the sandbox off its networks and ends what runs in it. It can be repeated.
 func (e *Engine) StopPodSandbox(ctx context.Context, id string) error {
-	r, err := e.box(id)
+	r, err := e.boxes.box(id)
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (e *Engine) StopPodSandbox(ctx context.Context, id string) error {
 // tearDownPod gives back what networks.json asked for, and forgets it when that worked.
 func (e *Engine) tearDownPod(ctx context.Context, r Record) error {
 	var as []network.Attachment
-	err := process.ReadJSON(e.dir(r.ID, "networks.json"), &as)
+	err := process.ReadJSON(e.boxes.dir(r.ID, "networks.json"), &as)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // nothing was asked of any network yet, or all was given back
 	}
@@ -54,7 +54,7 @@ func (e *Engine) tearDownPod(ctx context.Context, r Record) error {
 	if err := e.cfg.Net.TearDownPod(ctx, e.netPod(r), as); err != nil {
 		return err
 	}
-	if err := os.Remove(e.dir(r.ID, "networks.json")); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(e.boxes.dir(r.ID, "networks.json")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("sandbox %s: %w", r.ID, err)
 	}
 	return nil
@@ -63,16 +63,16 @@ func (e *Engine) tearDownPod(ctx context.Context, r Record) error {
 // stopSandbox ends all processes of the sandbox, pause last, and unbinds the namespace when its network is given back.
 func (e *Engine) stopSandbox(ctx context.Context, r Record) error {
 	var errs []error
-	for _, c := range e.containersIn(r.ID) {
+	for _, c := range e.boxes.containersIn(r.ID) {
 		if c.State == container.Exited {
 			continue
 		}
-		if err := container.Stop(ctx, e.dir(r.ID, "containers", c.ID), 0); err != nil {
+		if err := container.Stop(ctx, e.boxes.dir(r.ID, "containers", c.ID), 0); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	var pause process.ID
-	if err := process.ReadJSON(e.dir(r.ID, "pause.json"), &pause); err == nil {
+	if err := process.ReadJSON(e.boxes.dir(r.ID, "pause.json"), &pause); err == nil {
 		if err := pause.End(ctx, max(r.Config.Grace, time.Second)); err != nil {
 			errs = append(errs, fmt.Errorf("pause: %w", err))
 		}
@@ -82,7 +82,7 @@ func (e *Engine) stopSandbox(ctx context.Context, r Record) error {
 	if err := process.KillMarked(ctx, container.Mark, r.ID); err != nil {
 		errs = append(errs, err)
 	}
-	if _, err := os.Stat(e.dir(r.ID, "networks.json")); r.Netns != "" && errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(e.boxes.dir(r.ID, "networks.json")); r.Netns != "" && errors.Is(err, os.ErrNotExist) {
 		if err := netns.Remove(r.Netns); err != nil {
 			errs = append(errs, err)
 		}
@@ -93,14 +93,14 @@ func (e *Engine) stopSandbox(ctx context.Context, r Record) error {
 
 // RemovePodSandbox stops the sandbox and takes away everything that is left of it, the checkpoint last.
 func (e *Engine) RemovePodSandbox(ctx context.Context, id string) error {
-	r, err := e.box(id)
+	r, err := e.boxes.box(id)
 	if err != nil {
 		return err
 	}
 	if err := e.StopPodSandbox(ctx, id); err != nil {
 		return err
 	}
-	for _, c := range e.containersIn(id) {
+	for _, c := range e.boxes.containersIn(id) {
 		if err := e.RemoveContainer(ctx, id, c.ID); err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func (e *Engine) RemovePodSandbox(ctx context.Context, id string) error {
 // erase takes the files of a stopped sandbox away. The record goes before name and checkpoint: what is left of a
 // sandbox without record is removed without asking.
 func (e *Engine) erase(r Record) error {
-	if err := os.RemoveAll(e.dir(r.ID)); err != nil {
+	if err := os.RemoveAll(e.boxes.dir(r.ID)); err != nil {
 		return fmt.Errorf("sandbox %s: %w", r.ID, err)
 	}
 	e.step("stop: directory removed")
@@ -124,13 +124,13 @@ func (e *Engine) erase(r Record) error {
 		return err
 	}
 	e.step("stop: checkpoint removed")
-	e.forget(r.ID)
+	e.boxes.forget(r.ID)
 	return nil
 }
 
 // dropName gives the name back, unless another sandbox has it by now.
 func (e *Engine) dropName(r Record) error {
-	path := e.path("names", r.Config.reservation())
+	path := e.boxes.path("names", r.Config.reservation())
 	b, err := os.ReadFile(path)
 	if err == nil && string(b) == r.ID+"\n" {
 		err = os.Remove(path)
@@ -143,7 +143,7 @@ func (e *Engine) dropName(r Record) error {
 
 // AbandonPodSandbox is StopPodSandbox that gives up the networks which cannot be given back.
 func (e *Engine) AbandonPodSandbox(ctx context.Context, id string) error {
-	if err := os.Remove(e.dir(id, "networks.json")); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(e.boxes.dir(id, "networks.json")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("sandbox %s: %w", id, err)
 	}
 	return e.StopPodSandbox(ctx, id)
