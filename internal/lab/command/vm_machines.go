@@ -97,7 +97,11 @@ func watchOver(env ui.Env, dir string) error {
 func vmWatch(ctx context.Context, env ui.Env, dir string) error {
 	_, _ = io.Copy(io.Discard, env.Stdin)
 	st, found, err := launch.Read(dir)
-	if err != nil || !found || st.Phase != launch.Dead {
+	if err != nil || !found {
+		return err
+	}
+	// The kernel closes what a process had open before it says that the process is gone: on a busy machine long before.
+	if err := st.Runner.Wait(ctx); err != nil {
 		return err
 	}
 	return vmTidy(context.WithoutCancel(ctx), env, st)
