@@ -144,9 +144,11 @@ func TestController(t *testing.T) {
 // TestRights: no rule says everything, and what an agent and the controller may write are short lists.
 func TestRights(t *testing.T) {
 	want := map[string][]string{
-		"weft": {"pods/status", "nodes/status", "events", "ipamclaims/status", "addresspoolrequests", "addresspools/status",
+		"weft": {
+			"pods/status", "nodes/status", "events", "ipamclaims/status", "addresspoolrequests", "addresspools/status",
 			"addressclaims/status", "addressclaims", "addressblocks",
-			"nodeendpoints", "addressmoves", "clusternetworkpolicies/status"},
+			"nodeendpoints", "addressmoves", "clusternetworkpolicies/status",
+		},
 		"weft-controller": {
 			"addresspools", "addresspools/status", "addressclaims/status", "addresspoolrequests", "addressblocks",
 			"addressclaims",

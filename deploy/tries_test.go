@@ -69,9 +69,11 @@ func tries() []try {
 			"a network made", "POST", "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions", `{}`, 403,
 			"cannot create",
 		},
-		{"an event", "POST", "/api/v1/namespaces/default/events",
+		{
+			"an event", "POST", "/api/v1/namespaces/default/events",
 			`{"apiVersion":"v1","kind":"Event","metadata":{"name":"e","namespace":"default"},
-			"involvedObject":{"kind":"Pod","namespace":"default","name":"p1"},"reason":"R","message":"m","type":"Normal"}`, 201, ""},
+			"involvedObject":{"kind":"Pod","namespace":"default","name":"p1"},"reason":"R","message":"m","type":"Normal"}`, 201, "",
+		},
 		{"a block of its own", "POST", blocksURL, block("b1", "n1", "1", ""), 201, ""},
 		{
 			"a block with a grant", "POST", blocksURL, block("b6", "n1", "1", `,"granted":{"10.0.6.1":"n1 for a/b"}`), 422,

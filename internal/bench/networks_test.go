@@ -77,7 +77,9 @@ func TestAmongThemselves(t *testing.T) {
 
 func TestBadNumbersOfNetworks(t *testing.T) {
 	for _, cfg := range []NetworksConfig{
-		{}, {N: 1, Impls: []Impl{{}}}, {N: 1, Impls: []Impl{{}}, Networks: []int{-1}},
+		{},
+		{N: 1, Impls: []Impl{{}}},
+		{N: 1, Impls: []Impl{{}}, Networks: []int{-1}},
 		{N: 1, Impls: []Impl{{}}, Networks: []int{most + 1}},
 	} {
 		_, err := Networks(t.Context(), cfg)

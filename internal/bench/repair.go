@@ -89,7 +89,8 @@ func routedChain() Chain {
 				"ranges": []any{[]any{map[string]any{"subnet": "10.64.0.0/16"}}, []any{map[string]any{"subnet": "fd00:64::/64"}}},
 				"routes": []any{map[string]any{"dst": "0.0.0.0/0"}, map[string]any{"dst": "::/0"}},
 			},
-		}}}}
+		}}},
+	}
 }
 
 type repairBench struct {

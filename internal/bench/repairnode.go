@@ -179,7 +179,8 @@ func (n *repairNode) singles() []repairDrift {
 			name: "neighbor on the node", take: func(p []*repairPod) error { return n.handle.NeighDel(&p[0].neigh) },
 			there: n.neighThere,
 		},
-		{name: "node's end down", take: func(p []*repairPod) error { return n.handle.LinkSetDown(p[0].link) },
+		{
+			name: "node's end down", take: func(p []*repairPod) error { return n.handle.LinkSetDown(p[0].link) },
 			there: func(p []*repairPod) (bool, error) {
 				l, err := n.handle.LinkByIndex(p[0].link.Attrs().Index)
 				if err != nil || l.Attrs().Flags&net.FlagUp == 0 {
@@ -190,7 +191,8 @@ func (n *repairNode) singles() []repairDrift {
 					return false, err
 				}
 				return n.neighThere(p)
-			}},
+			},
+		},
 		{name: "address in the pod", inPod: true, take: func(p []*repairPod) error {
 			return p[0].kept.AddrDel(p[0].eth0, p[0].addr)
 		}, there: func(p []*repairPod) (bool, error) {

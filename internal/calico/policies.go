@@ -64,12 +64,13 @@ func peoples(o store.Object) bool {
 			Labels map[string]string `json:"labels"`
 		} `json:"metadata"`
 	}
-	switch name := o.Key.Name; {
-	case o.Key.Kind == "Tier":
+	name := o.Key.Name
+	switch o.Key.Kind {
+	case "Tier":
 		return !slices.Contains([]string{
 			"default", "adminnetworkpolicy", "baselineadminnetworkpolicy", "kube-admin", "kube-baseline",
 		}, name)
-	case o.Key.Kind == "HostEndpoint":
+	case "HostEndpoint":
 		return json.Unmarshal(o.Raw, &head) != nil ||
 			head.Metadata.Labels["projectcalico.org/created-by"] != "calico-kube-controllers"
 	default: // what Calico makes of Kubernetes' own policies

@@ -241,8 +241,7 @@ func TestFromHostLocal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	own :=
-		"apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: pods}\nspec: {assignmentMode: Automatic, regions: [{cidr: 10.244.0.0/16, blockSize: 27}]}\n"
+	own := "apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: pods}\nspec: {assignmentMode: Automatic, regions: [{cidr: 10.244.0.0/16, blockSize: 27}]}\n"
 	if err := os.WriteFile(filepath.Join(dir, "own.yaml"), []byte(own), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,8 @@ func TestProgramBeside(t *testing.T) {
 	}{
 		{[]string{"conformance"}, "cni-conformance", []string{"weft conformance"}},
 		{
-			[]string{"conformance", "--bin-dir", "x", "-o", "json"}, "cni-conformance",
+			[]string{"conformance", "--bin-dir", "x", "-o", "json"},
+			"cni-conformance",
 			[]string{"weft conformance", "--bin-dir", "x", "-o", "json"},
 		},
 		{[]string{"conformance", "--", "-x"}, "cni-conformance", []string{"weft conformance", "--", "-x"}},

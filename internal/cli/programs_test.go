@@ -60,7 +60,7 @@ func run(t *testing.T, env Env) int {
 			return ui.Exit(standalone.Main(t.Context(), standalone.Env{
 				Argv0: argv[0], Args: argv[1:], Getenv: env.Getenv, Stdin: env.Stdin, Stdout: env.Stdout, Stderr: env.Stderr,
 				Now:    time.Now,
-				Notify: func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithCancel(ctx) },
+				Notify: context.WithCancel,
 			}))
 		}
 		p, ok := programs(t)[filepath.Base(path)]

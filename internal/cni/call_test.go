@@ -30,8 +30,7 @@ func code(err error) model.Code {
 }
 
 func TestParseCall(t *testing.T) {
-	conf :=
-		`{"cniVersion":"1.1.0","name":"net","type":"bridge","cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]}`
+	conf := `{"cniVersion":"1.1.0","name":"net","type":"bridge","cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]}`
 	full := []string{
 		"CNI_CONTAINERID=c1", "CNI_NETNS=/run/netns/x", "CNI_IFNAME=eth0", "CNI_PATH=/a:/b", "CNI_ARGS=IgnoreUnknown=1;K=V",
 	}

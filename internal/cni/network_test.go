@@ -13,21 +13,22 @@ import (
 )
 
 func TestParseNetwork(t *testing.T) {
-	list :=
-		`{"cniVersion":"0.4.0","cniVersions":["1.1.0","1.0.0","9.9.9"],"name":"n","disableCheck":"true","disableGC":true,
+	list := `{"cniVersion":"0.4.0","cniVersions":["1.1.0","1.0.0","9.9.9"],"name":"n","disableCheck":"true","disableGC":true,
 		"plugins":[{"type":"bridge","x":{"y":1}},{"type":"portmap","capabilities":{"portMappings":true}}]}`
 	n, err := ParseNetwork([]byte(list))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := model.Network{Name: "n", CNIVersion: "1.1.0", DisableCheck: true, DisableGC: true, Raw: json.RawMessage(list),
+	want := model.Network{
+		Name: "n", CNIVersion: "1.1.0", DisableCheck: true, DisableGC: true, Raw: json.RawMessage(list),
 		Plugins: []model.PluginConf{
 			{Type: "bridge", Raw: json.RawMessage(`{"type":"bridge","x":{"y":1}}`)},
 			{
 				Type: "portmap", Capabilities: map[string]bool{"portMappings": true},
 				Raw: json.RawMessage(`{"type":"portmap","capabilities":{"portMappings":true}}`),
 			},
-		}}
+		},
+	}
 	if diff := cmp.Diff(want, n); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -130,8 +131,7 @@ func TestParsePluginAndBack(t *testing.T) {
 func TestWithValid(t *testing.T) {
 	p := model.PluginConf{Type: "x", Raw: json.RawMessage(`{"name":"n","type":"x"}`)}
 	got, err := WithValid(p, "1.1.0", []model.AttachmentKey{{Network: "n", ContainerID: "c", IfName: "eth0"}})
-	want :=
-		`{"cni.dev/attachments":[{"containerID":"c","ifname":"eth0"}],"cni.dev/valid-attachments":[{"containerID":"c","ifname":"eth0"}],"cniVersion":"1.1.0","name":"n","type":"x"}`
+	want := `{"cni.dev/attachments":[{"containerID":"c","ifname":"eth0"}],"cni.dev/valid-attachments":[{"containerID":"c","ifname":"eth0"}],"cniVersion":"1.1.0","name":"n","type":"x"}`
 	if err != nil || string(got) != want {
 		t.Errorf("got %s %v", got, err)
 	}

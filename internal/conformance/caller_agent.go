@@ -31,7 +31,11 @@ func agentCaller() caller {
 		},
 	}
 	own := []trial{
-		{23, secondAdd}, {37, unknownCheck}, {53, oneAfterTheOther}, {54, gcAlone}, {56, failedUndone},
+		{23, secondAdd},
+		{37, unknownCheck},
+		{53, oneAfterTheOther},
+		{54, gcAlone},
+		{56, failedUndone},
 		{58, recordedConfiguration},
 	}
 	for _, t := range slices.Concat(own, configTrials(), callTrials(), orderTrials(), inputTrials()) {

@@ -91,14 +91,18 @@ func makers() []*subject {
 		}},
 		{typ: "macvlan", needs: []string{"veth", "macvlan"}, node: makeUplink, conf: onUplink(none)},
 		{typ: "ipvlan", needs: []string{"veth", "ipvlan"}, node: makeUplink, conf: onUplink(none)},
-		{typ: "vlan", needs: []string{"veth", "vlan"}, node: makeUplink,
+		{
+			typ: "vlan", needs: []string{"veth", "vlan"}, node: makeUplink,
 			conf: onUplink(func(_ *world, p *pod) map[string]any {
 				return map[string]any{"vlanId": 100 + p.n}
-			})},
-		{typ: "host-device", needs: []string{"veth"}, node: spareDevice, furnish: giveDevice,
+			}),
+		},
+		{
+			typ: "host-device", needs: []string{"veth"}, node: spareDevice, furnish: giveDevice,
 			conf: func(w *world, p *pod) map[string]any {
 				return map[string]any{"device": fmt.Sprintf("kithd%d", p.n), "ipam": w.ipam}
-			}},
+			},
+		},
 		{typ: "dummy", needs: []string{"dummy"}, conf: func(w *world, _ *pod) map[string]any {
 			return map[string]any{"ipam": w.ipam}
 		}},

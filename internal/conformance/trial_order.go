@@ -34,9 +34,9 @@ func (b *bench) order(verb string, want ...string) verdict {
 
 const notToday = "kit: not today"
 
-// halts wants a call to fail with the plugin's error, after exactly these plugins.
-func (b *bench) halts(verb string, l map[string]any, flags []string, broken string, want ...string) verdict {
-	if err := b.rec.refuse(broken, verb, "1.1.0", notToday); err != nil {
+// halts wants a call to fail with the error of the list's second plugin, after exactly these plugins.
+func (b *bench) halts(verb string, l map[string]any, flags []string, want ...string) verdict {
+	if err := b.rec.refuse(second, verb, "1.1.0", notToday); err != nil {
 		return fail("%v", err)
 	}
 	if err := b.rec.forget(); err != nil {
@@ -44,7 +44,7 @@ func (b *bench) halts(verb string, l map[string]any, flags []string, broken stri
 	}
 	a := b.call(strings.ToLower(verb), l, flags...)
 	if !a.refused() || !strings.Contains(a.text(), notToday) {
-		return fail("%s fails with %q: %s", broken, notToday, a)
+		return fail("%s fails with %q: %s", second, notToday, a)
 	}
 	return b.order(verb, want...)
 }
@@ -88,7 +88,7 @@ func addOrder(b *bench) verdict {
 	if v := b.order(add, first, second, third); v.outcome != Pass {
 		return v
 	}
-	return b.halts(add, l, []string{"--container-id", "kit-other"}, second, first, second)
+	return b.halts(add, l, []string{"--container-id", "kit-other"}, first, second)
 }
 
 func delOrder(b *bench) verdict {
@@ -102,7 +102,7 @@ func delOrder(b *bench) verdict {
 	if v := b.order(del, third, second, first); v.outcome != Pass {
 		return v
 	}
-	return b.halts(del, l, nil, second, third, second)
+	return b.halts(del, l, nil, third, second)
 }
 
 func checkOrder(b *bench) verdict {
@@ -116,7 +116,7 @@ func checkOrder(b *bench) verdict {
 	if v := b.order(check, first, second, third); v.outcome != Pass {
 		return v
 	}
-	return b.halts(check, l, nil, second, first, second)
+	return b.halts(check, l, nil, first, second)
 }
 
 func gcPastErrors(b *bench) verdict {
@@ -146,5 +146,5 @@ func statusOrder(b *bench) verdict {
 	if v := b.order(status, first, second, third); v.outcome != Pass {
 		return v
 	}
-	return b.halts(status, l, nil, second, first, second)
+	return b.halts(status, l, nil, first, second)
 }

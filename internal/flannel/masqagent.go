@@ -38,7 +38,9 @@ func ParseMasqAgent(text []byte) (MasqAgent, []model.Doubt, error) {
 	var resync string
 	var cidrs json.RawMessage
 	doubts, err := decode("ip-masq-agent.", text, []field{
-		{"nonMasqueradeCIDRs", &cidrs}, {"masqLinkLocal", &m.MasqLinkLocal}, {"masqLinkLocalIPv6", &m.MasqLinkLocalV6},
+		{"nonMasqueradeCIDRs", &cidrs},
+		{"masqLinkLocal", &m.MasqLinkLocal},
+		{"masqLinkLocalIPv6", &m.MasqLinkLocalV6},
 		{"resyncInterval", &resync},
 	})
 	if err != nil {

@@ -17,9 +17,11 @@ type law struct {
 
 func laws() []law {
 	return []law{
-		{"plan",
+		{
+			"plan",
 			"a plan can be replayed from a bug report: it knows model, state and the pure part of the standard library, " +
-				"no files, no clock, no network, no logging", checkPlan},
+				"no files, no clock, no network, no logging", checkPlan,
+		},
 		{"kernel", "a driver that knows what a pod is grows an if for it", checkKernel},
 		{
 			"lang", "the language of nftables is text and numbers: it can be tested, fuzzed and used without a kernel",

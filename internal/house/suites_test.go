@@ -69,7 +69,8 @@ func TestSuitesSee(t *testing.T) {
 		},
 		"well in both": {
 			map[string]string{"internal/a/a_test.go": short},
-			map[string][]string{"own": {"./internal/a"}, "e2e": {"./internal/a"}}, "",
+			map[string][]string{"own": {"./internal/a"}, "e2e": {"./internal/a"}},
+			"",
 		},
 		"whole": {
 			map[string]string{"internal/a/a_test.go": short}, map[string][]string{"e2e": {"./internal/a"}}, "",
@@ -80,27 +81,33 @@ func TestSuitesSee(t *testing.T) {
 		},
 		"twice for nothing": {
 			map[string]string{"internal/a/a_test.go": plain},
-			map[string][]string{"own": {"./internal/a"}, "e2e": {"./internal/a"}}, "internal/a",
+			map[string][]string{"own": {"./internal/a"}, "e2e": {"./internal/a"}},
+			"internal/a",
 		},
 		"twice": {
 			map[string]string{"internal/a/a_test.go": short},
-			map[string][]string{"own": {"./internal/a"}, "pure": {"./internal/a"}, "e2e": {"./internal/a"}}, "internal/a",
+			map[string][]string{"own": {"./internal/a"}, "pure": {"./internal/a"}, "e2e": {"./internal/a"}},
+			"internal/a",
 		},
 		"not there": {
-			map[string]string{"internal/a/a_test.go": plain}, map[string][]string{"own": {"./internal/a", "./internal/b"}},
+			map[string]string{"internal/a/a_test.go": plain},
+			map[string][]string{"own": {"./internal/a", "./internal/b"}},
 			"internal/b",
 		},
 		"behind a tag": {
 			map[string]string{"internal/a/a_test.go": "//go:build slow\n\n" + plain},
-			map[string][]string{"own": {"./internal/a"}}, "a_test.go",
+			map[string][]string{"own": {"./internal/a"}},
+			"a_test.go",
 		},
 		"servers": {
 			map[string]string{"internal/a/a_test.go": plain + "import \"" + module + "internal/apitest\"\n"},
-			map[string][]string{"own": {"./internal/a"}}, "internal/a",
+			map[string][]string{"own": {"./internal/a"}},
+			"internal/a",
 		},
 		"where nobody sees": {
 			map[string]string{"internal/a/a_test.go": plain, "internal/a/a.go": short},
-			map[string][]string{"own": {"./internal/a"}}, "a.go",
+			map[string][]string{"own": {"./internal/a"}},
+			"a.go",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"errors"
+
 	"github.com/weft-net/weft/internal/netns"
 
 	"github.com/weft-net/weft/internal/kernel/link"

@@ -177,7 +177,11 @@ func snapshot(t testing.TB, s Spaces) string {
 	var b strings.Builder
 	for _, c := range []*Conn{s.Host, s.Pod} {
 		for _, argv := range [][]string{
-			{"ip", "-o", "link"}, {"ip", "-o", "addr"}, {"ip", "route"}, {"ip", "-6", "route"}, {"ip", "rule"},
+			{"ip", "-o", "link"},
+			{"ip", "-o", "addr"},
+			{"ip", "route"},
+			{"ip", "-6", "route"},
+			{"ip", "rule"},
 			{"nft", "list", "ruleset"},
 		} {
 			b.WriteString(nettest.Run(t, c.ns, argv...))

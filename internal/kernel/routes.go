@@ -226,12 +226,9 @@ func (t *routes) batch() ([]*rtnl.Message, error) {
 			if err != nil {
 				return nil, err
 			}
-			inTheWay := t.inTheWay(want)
-			if found != nil && !slices.Contains(inTheWay, found) {
-				if !oursRoute(want, *found) {
-					return nil, fmt.Errorf("%s: a route of protocol %d %w", want, found.Protocol, ErrForeign)
-				}
-				inTheWay = append(inTheWay, found)
+			inTheWay, err := t.inTheWay(want, found)
+			if err != nil {
+				return nil, err
 			}
 			for _, have := range inTheWay {
 				batch = append(batch, link.DelRoute(have.Route, have.Index))
@@ -248,8 +245,9 @@ func (t *routes) batch() ([]*rtnl.Message, error) {
 	return batch, nil
 }
 
-// inTheWay are the routes that must not be there and have the place of a wanted one.
-func (t *routes) inTheWay(want state.Route) []*link.FoundRoute {
+// inTheWay are the routes that must not be there and have the place of a wanted one, and the one that was found in its
+// place, if any; an error where that is not ours.
+func (t *routes) inTheWay(want state.Route, found *link.FoundRoute) ([]*link.FoundRoute, error) {
 	var all []*link.FoundRoute
 	n := link.Normal(want)
 	for _, absent := range t.want {
@@ -261,7 +259,13 @@ func (t *routes) inTheWay(want state.Route) []*link.FoundRoute {
 			all = append(all, found)
 		}
 	}
-	return all
+	if found == nil || slices.Contains(all, found) {
+		return all, nil
+	}
+	if !oursRoute(want, *found) {
+		return nil, fmt.Errorf("%s: a route of protocol %d %w", want, found.Protocol, ErrForeign)
+	}
+	return append(all, found), nil
 }
 
 func (t *routes) linkIndex(r state.Route) (int, error) {
@@ -295,35 +299,38 @@ func (t *routes) makePlace(ctx context.Context, refused error) error {
 		if _, equal := t.has(want); equal || want.Absent {
 			continue
 		}
-		n := link.Normal(want)
 		index, err := t.linkIndex(want)
 		if err != nil {
 			return err
 		}
-		settled := false
-		for _, have := range all[routePlace{n.Dst, n.Metric, n.Table}] {
-			if want.Coexists {
-				if have = only(n, have); have.Index != index || have.Gw != n.Gw {
-					continue
-				}
-			}
-			if (want.Link == "" || have.Index == index) && routeEqual(n, have) {
-				settled = true
-				break
-			}
-			if !oursRoute(want, have) {
-				errs = append(errs, fmt.Errorf("%s: a route of protocol %d %w", want, have.Protocol, ErrForeign))
-				settled = true
-				break
-			}
-			batch = append(batch, link.DelRoute(have.Route, have.Index))
-		}
-		if !settled {
-			batch = append(batch, link.AddRoute(want, index))
-		}
+		n := link.Normal(want)
+		more, err := replace(want, index, all[routePlace{n.Dst, n.Metric, n.Table}])
+		batch, errs = append(batch, more...), append(errs, err)
 	}
 	errs = append(errs, notAboutRoutes(refused), t.sock.Send(ctx, batch))
 	return errors.Join(errs...)
+}
+
+// replace puts a route over the link of that index in the place of those that are there. Up to the first one that is
+// equal to it, or not ours, which is an error, those that are there go.
+func replace(want state.Route, index int, there []link.FoundRoute) ([]*rtnl.Message, error) {
+	var batch []*rtnl.Message
+	n := link.Normal(want)
+	for _, have := range there {
+		if want.Coexists {
+			if have = only(n, have); have.Index != index || have.Gw != n.Gw {
+				continue
+			}
+		}
+		if (want.Link == "" || have.Index == index) && routeEqual(n, have) {
+			return batch, nil
+		}
+		if !oursRoute(want, have) {
+			return batch, fmt.Errorf("%s: a route of protocol %d %w", want, have.Protocol, ErrForeign)
+		}
+		batch = append(batch, link.DelRoute(have.Route, have.Index))
+	}
+	return append(batch, link.AddRoute(want, index)), nil
 }
 
 // elsewhere is all routes of the tables and families in which something is missing.

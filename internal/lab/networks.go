@@ -50,6 +50,23 @@ func networksOf(annotations map[string]string) []PodNetwork {
 	return out
 }
 
+// on is the pod as an end of one of its networks, with its namespace open. others are the ends that the network has
+// already: an address that one of them has, too, is a problem.
+func (p PodStatus) on(n PodNetwork, others []reach.Endpoint) reach.Endpoint {
+	e := reach.Endpoint{Name: p.Namespace + "/" + p.Name, Addrs: n.IPs}
+	for _, other := range others {
+		i := slices.IndexFunc(n.IPs, func(a netip.Addr) bool { return slices.Contains(other.Addrs, a) })
+		if i >= 0 && other.Name != e.Name {
+			e.Problem = fmt.Sprintf("it has address %s, and so has %s", n.IPs[i], other.Name)
+		}
+	}
+	var err error
+	if e.NS, err = netns.Open(p.Netns); err != nil {
+		e.Problem = err.Error()
+	}
+	return e
+}
+
 // reachOn tries the pods of each further network among each other. Of a network that one pod alone has there is nothing
 // to try.
 func (st Status) reachOn(ctx context.Context, timeout time.Duration) ([]reach.Network, error) {
@@ -69,21 +86,10 @@ func (st Status) reachOn(ctx context.Context, timeout time.Duration) ([]reach.Ne
 			if p.over() || p.problem() != "" || len(n.IPs) == 0 {
 				continue
 			}
-			e := reach.Endpoint{Name: p.Namespace + "/" + p.Name, Addrs: n.IPs}
-			for _, other := range of[n.Name] {
-				if i := slices.IndexFunc(n.IPs, func(a netip.Addr) bool { return slices.Contains(other.Addrs, a) }); i >= 0 &&
-					other.Name != e.Name {
-					e.Problem = fmt.Sprintf("it has address %s, and so has %s", n.IPs[i], other.Name)
-				}
-			}
-			var err error
-			if e.NS, err = netns.Open(p.Netns); err != nil {
-				e.Problem = err.Error()
-			}
 			if of[n.Name] == nil {
 				names = append(names, n.Name)
 			}
-			of[n.Name] = append(of[n.Name], e)
+			of[n.Name] = append(of[n.Name], p.on(n, of[n.Name]))
 		}
 	}
 	slices.Sort(names)

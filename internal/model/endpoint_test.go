@@ -28,7 +28,8 @@ func TestPoint(t *testing.T) {
 		"a macvtap":              {WorkloadEndpoint{Tap: true, VM: true}, PointTap, "", ""},
 		"a device":               {WorkloadEndpoint{Device: "0000:03:02.1", VM: true}, PointDevice, "", "0000:03:02.1"},
 		"a device and a foreign end": {
-			WorkloadEndpoint{HostLink: "end", HostEnd: HostEndForeign, Device: "0000:03:02.1", VM: true}, PointDevice, "",
+			WorkloadEndpoint{HostLink: "end", HostEnd: HostEndForeign, Device: "0000:03:02.1", VM: true},
+			PointDevice, "",
 			"0000:03:02.1",
 		},
 	} {

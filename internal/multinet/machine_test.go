@@ -25,11 +25,15 @@ func TestMachine(t *testing.T) {
 		{map[string]string{DomainKey: "db"}, "", model.Origin{VM: vm}, ""},
 		{map[string]string{DomainKey: "db"}, model.KeepNever, model.Origin{VM: vm, Keep: model.KeepNever}, ""},
 		{
-			map[string]string{DomainKey: "db", MigrationKey: "m", KeepKey: "true"}, model.KeepNever,
-			model.Origin{VM: vm, Incoming: true, Keep: model.KeepAlways}, "",
+			map[string]string{DomainKey: "db", MigrationKey: "m", KeepKey: "true"},
+			model.KeepNever,
+			model.Origin{VM: vm, Incoming: true, Keep: model.KeepAlways},
+			"",
 		},
 		{
-			map[string]string{DomainKey: "db", KeepKey: "yes"}, "", model.Origin{},
+			map[string]string{DomainKey: "db", KeepKey: "yes"},
+			"",
+			model.Origin{},
 			`annotation weft.dev/keep-vm-address "yes" is neither true nor false ("true" or "false")`,
 		},
 	} {

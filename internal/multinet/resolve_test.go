@@ -135,11 +135,13 @@ func TestResolve(t *testing.T) {
 	}{
 		{"nothing", "", nil, []string{pods}},
 		{
-			"plain", "", map[string]string{NetworksKey: "plain, default/common@lan"},
+			"plain", "",
+			map[string]string{NetworksKey: "plain, default/common@lan"},
 			[]string{pods, "app/plain plain 1.0.0 net1 macvlan", "default/common common 1.0.0 lan ipvlan"},
 		},
 		{
-			"twice", "", map[string]string{NetworksKey: "plain,plain"},
+			"twice", "",
+			map[string]string{NetworksKey: "plain,plain"},
 			[]string{pods, "app/plain plain 1.0.0 net1 macvlan", "app/plain plain 1.0.0 net2 macvlan"},
 		},
 		{
@@ -150,7 +152,8 @@ func TestResolve(t *testing.T) {
 			[]string{
 				pods,
 				`app/rich real 0.4.0 net1 IP=10.1.2.3/24 MAC=02:00:00:00:00:01 macvlan runtimeConfig{"ips":["10.1.2.3/24"],"mac":"02:00:00:00:00:01"} args{"cni":{"k":1}}` +
-					` portmap runtimeConfig{"portMappings":[{"hostPort":1}]} args{"cni":{"k":1}} bandwidth runtimeConfig{"bandwidth":{"ingressRate":5}} args{"cni":{"k":1}}`},
+					` portmap runtimeConfig{"portMappings":[{"hostPort":1}]} args{"cni":{"k":1}} bandwidth runtimeConfig{"bandwidth":{"ingressRate":5}} args{"cni":{"k":1}}`,
+			},
 		},
 		{
 			"claim", "",
@@ -158,11 +161,13 @@ func TestResolve(t *testing.T) {
 			[]string{pods, `app/plain plain 1.0.0 net1 macvlan args{"cni":{"ipam-claim-reference":"c"}}`},
 		},
 		{
-			"other first", "", map[string]string{DefaultKey: "first"},
+			"other first", "",
+			map[string]string{DefaultKey: "first"},
 			[]string{"kube-system/first first 1.0.0 eth0 IP=10.9.9.9 bridge"},
 		},
 		{
-			"file", `,"confDir":"` + dir + `"`, map[string]string{NetworksKey: "file"},
+			"file", `,"confDir":"` + dir + `"`,
+			map[string]string{NetworksKey: "file"},
 			[]string{pods, "app/file file 1.0.0 net1 vlan"},
 		},
 		{

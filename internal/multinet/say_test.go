@@ -52,13 +52,17 @@ func TestSay(t *testing.T) {
 		{"calico", `{"type":"calico","ipam":{"type":"calico-ipam"}}`, app, [][2]string{pools, of6, rate}, app.Labels, 1},
 		{
 			"bandwidth beside", `{"type":"calico","ipam":{"type":"host-local"}},{"type":"bandwidth"}`, app,
-			[][2]string{pools, of6}, app.Labels, 1,
+			[][2]string{pools, of6},
+			app.Labels, 1,
 		},
 		{"pools alone", `{"type":"ptp","ipam":{"type":"calico-ipam"}}`, app, nil, app.Labels, 1},
 		{"nobody asks", `{"type":"ptp","ipam":{"type":"host-local"}}`, app, nil, nil, 0},
 		{
-			"no such namespace", `{"type":"calico","ipam":{"type":"calico-ipam"}}`, model.Namespace{Name: "other"},
-			[][2]string{pools, rate}, map[string]string{}, 1,
+			"no such namespace", `{"type":"calico","ipam":{"type":"calico-ipam"}}`,
+			model.Namespace{Name: "other"},
+			[][2]string{pools, rate},
+			map[string]string{},
+			1,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -49,32 +49,56 @@ type (
 	Published = model.Published
 )
 
-// What a Part is made of. Unset fields are not compared with the kernel.
+// Things of the kernel that a Part is made of. Unset fields are not compared with the kernel.
 type (
-	Space      = state.Space
-	Link       = state.Link
-	Kind       = state.Kind
-	MAC        = state.MAC
+	// Space is what one namespace holds.
+	Space = state.Space
+	// Link is an interface.
+	Link = state.Link
+	// Kind is what a link is: vxlan, dummy ….
+	Kind = state.Kind
+	// MAC is a hardware address.
+	MAC = state.MAC
+	// VxlanAttrs is what a link of kind Vxlan has beside.
 	VxlanAttrs = state.VxlanAttrs
-	IPIPAttrs  = state.IPIPAttrs
-	TunAttrs   = state.TunAttrs
-	VlanAttrs  = state.VlanAttrs
-	Parent     = state.Parent
-	Addr       = state.Addr
-	Route      = state.Route
-	Rule       = state.Rule
-	Neigh      = state.Neigh
-	FDB        = state.FDB
-	Sysctl     = state.Sysctl
-	Qdisc      = state.Qdisc
-	Table      = state.Table
-	Chain      = state.Chain
-	NftRule    = state.NftRule
-	Set        = state.Set
-	Element    = state.Element
-	Effect     = state.Effect
-	Query      = state.Query
-	Answer     = state.Answer
+	// IPIPAttrs is what a link of kind IPIP has beside.
+	IPIPAttrs = state.IPIPAttrs
+	// TunAttrs is what a link of kind Tun has beside.
+	TunAttrs = state.TunAttrs
+	// VlanAttrs is what a link of kind Vlan has beside.
+	VlanAttrs = state.VlanAttrs
+	// Parent is the link that another one is made upon.
+	Parent = state.Parent
+	// Addr is an address of a link.
+	Addr = state.Addr
+	// Route is a route.
+	Route = state.Route
+	// Rule is a rule of policy routing.
+	Rule = state.Rule
+	// Neigh is a permanent neighbor entry.
+	Neigh = state.Neigh
+	// FDB is an entry of a device's forwarding table.
+	FDB = state.FDB
+	// Sysctl is a setting below /proc/sys.
+	Sysctl = state.Sysctl
+	// Qdisc is a queueing discipline of a link.
+	Qdisc = state.Qdisc
+	// Table is an nft table, or a part of a shared one.
+	Table = state.Table
+	// Chain is a chain of a table.
+	Chain = state.Chain
+	// NftRule is a rule of a chain, in the words of nft.
+	NftRule = state.NftRule
+	// Set is a set or a map of a table.
+	Set = state.Set
+	// Element is an element of a set.
+	Element = state.Element
+	// Effect is what happens once when something has changed.
+	Effect = state.Effect
+	// Query is a question to the kernel.
+	Query = state.Query
+	// Answer is what the kernel answered.
+	Answer = state.Answer
 )
 
 // The kinds of links that weft's driver makes.

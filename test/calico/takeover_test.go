@@ -91,7 +91,14 @@ func takeOver(c *cluster) {
 	report("tunnels of Calico's are taken away")
 	late, more := n1.pod("late", fields{"app": "other"}), n2.pod("more", fields{"app": "friend"})
 	for _, pair := range [][2]*pod{
-		{late, near}, {late, far}, {more, near}, {more, far}, {more, db}, {near, late}, {far, late}, {near, more},
+		{late, near},
+		{late, far},
+		{more, near},
+		{more, far},
+		{more, db},
+		{near, late},
+		{far, late},
+		{near, more},
 		{late, more},
 	} {
 		c.until(pair[0].name+" reaches "+pair[1].name, func() bool { return pair[0].reaches(pair[1]) })

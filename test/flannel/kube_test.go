@@ -231,19 +231,24 @@ func (s *kubed) bad(string) {
 		{`{"Network": "10.5.0.0/16", "Backend": {"Type": "ipsec"}}`, `Backend.Type "ipsec" is not supported`, nil, nil},
 		{
 			`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`,
-			"no interface to the other nodes: --iface eth7: there is no interface of that name", []string{"--iface=eth7"}, nil,
+			"no interface to the other nodes: --iface eth7: there is no interface of that name",
+			[]string{"--iface=eth7"},
+			nil,
 		},
 		{
 			`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`, "--net-config-path: open " + nowhere,
-			[]string{"--net-config-path=" + nowhere}, nil,
+			[]string{"--net-config-path=" + nowhere},
+			nil,
 		},
 		{
 			`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`, "kubernetes.kubeconfig \"" + nowhere,
-			[]string{"--kubeconfig-file=" + nowhere}, nil,
+			[]string{"--kubeconfig-file=" + nowhere},
+			nil,
 		},
 		{
 			`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`,
-			`NODE_NAME, POD_NAME "p" and POD_NAMESPACE "" do not name the node`, nil, []string{"POD_NAME=p"},
+			`NODE_NAME, POD_NAME "p" and POD_NAMESPACE "" do not name the node`, nil,
+			[]string{"POD_NAME=p"},
 		},
 	} {
 		if err := os.WriteFile(s.netConf, []byte(tt.conf), 0o644); err != nil {

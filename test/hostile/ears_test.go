@@ -20,9 +20,7 @@ import (
 // openPort is where the sockets of nodes and pods listen.
 const openPort = 7000
 
-// wordLen is the length of the word that a packet bears, which tells it from all others. It fits into one fragment.
-const wordLen = 8
-
+// wordOf is the word that a packet bears, which tells it from all others. Its 8 bytes fit into one fragment.
 func wordOf(number int) []byte { return fmt.Appendf(nil, "w%06d!", number) }
 
 // ears hear words at all places: at pods every frame that comes in over an interface, at nodes what their sockets get,
@@ -109,8 +107,9 @@ func (e *ears) listen(place string, ns *netns.NS, open func() (int, error)) {
 		for {
 			err := conn.Read(func(fd uintptr) bool {
 				n, from, err := unix.Recvfrom(int(fd), buf, 0)
-				if l, ok := from.(*unix.SockaddrLinklayer); err == nil &&
-					!(ok && (l.Pkttype == unix.PACKET_OUTGOING || l.Hatype == unix.ARPHRD_LOOPBACK)) {
+				l, ok := from.(*unix.SockaddrLinklayer)
+				sent := ok && (l.Pkttype == unix.PACKET_OUTGOING || l.Hatype == unix.ARPHRD_LOOPBACK)
+				if err == nil && !sent {
 					e.note(place, buf[:n])
 				}
 				return err == nil

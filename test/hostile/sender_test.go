@@ -32,8 +32,6 @@ const (
 	inGuest  level = "d" // root in a guest: whole frames on the guest's wire
 )
 
-func levels() []level { return []level{ordinary, netRaw, netAdmin, inGuest} }
-
 func (l level) String() string {
 	return map[level]string{
 		ordinary: "ordinary process", netRaw: "root with NET_RAW", netAdmin: "root with NET_ADMIN",

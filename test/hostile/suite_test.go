@@ -84,11 +84,21 @@ func (s spec) tries(a attack) bool {
 func worlds() []spec {
 	return []spec{
 		{"routed", "vxlan", ""},
-		{"routed", "host-gw", ""}, {"routed", "udp", ""}, {"routed", "wireguard", ""}, {"routed", "ipip", ""},
-		{"bridge", "vxlan", ""}, {"bridge", "vxlan", model.VMMasquerade}, {"bridge", "vxlan", model.VMBridge},
-		{"bridge", "vxlan", model.VMManagedTap}, {"bridge", "vxlan", model.VMDirect},
-		{"flannel", "vxlan", ""}, {"macvlan", "none", ""}, {"macvlan", "vxlan", ""},
-		{"routed", "vxlan", model.VMMasquerade}, {"routed", "vxlan", model.VMBridge}, {"routed", "vxlan", model.VMManagedTap},
+		{"routed", "host-gw", ""},
+		{"routed", "udp", ""},
+		{"routed", "wireguard", ""},
+		{"routed", "ipip", ""},
+		{"bridge", "vxlan", ""},
+		{"bridge", "vxlan", model.VMMasquerade},
+		{"bridge", "vxlan", model.VMBridge},
+		{"bridge", "vxlan", model.VMManagedTap},
+		{"bridge", "vxlan", model.VMDirect},
+		{"flannel", "vxlan", ""},
+		{"macvlan", "none", ""},
+		{"macvlan", "vxlan", ""},
+		{"routed", "vxlan", model.VMMasquerade},
+		{"routed", "vxlan", model.VMBridge},
+		{"routed", "vxlan", model.VMManagedTap},
 		{"routed", "vxlan", model.VMDirect},
 	}
 }

@@ -301,7 +301,10 @@ func (w *world) add(name string, n *node, ns *netns.NS) *pod {
 		name: name, node: n, ns: ns, conf: &libcni.RuntimeConf{ContainerID: "id-" + name, NetNS: ns.Path(), IfName: "eth0"},
 	}
 	p.conf.Args = [][2]string{
-		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", "uid-" + name},
+		{"IgnoreUnknown", "1"},
+		{"K8S_POD_NAMESPACE", "shop"},
+		{"K8S_POD_NAME", name},
+		{"K8S_POD_UID", "uid-" + name},
 		{"K8S_POD_INFRA_CONTAINER_ID", p.conf.ContainerID},
 	}
 	if (name == "near" || name == "far") && !w.onWire() {

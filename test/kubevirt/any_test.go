@@ -41,7 +41,10 @@ func anySource(r *rand.Rand, first bool) v1.NetworkSource {
 	pod := v1.NetworkSource{Pod: &v1.PodNetwork{}}
 	blue := v1.NetworkSource{Multus: &v1.MultusNetwork{NetworkName: "blue"}}
 	odd := []v1.NetworkSource{
-		pod, blue, {}, {Pod: pod.Pod, Multus: blue.Multus}, {Multus: &v1.MultusNetwork{}},
+		pod, blue,
+		{},
+		{Pod: pod.Pod, Multus: blue.Multus},
+		{Multus: &v1.MultusNetwork{}},
 		{Multus: &v1.MultusNetwork{NetworkName: "blue", Default: true}},
 	}
 	if first {

@@ -97,7 +97,8 @@ func TestPhase2(t *testing.T) {
 		},
 		{
 			"bridge of a pod with one address", "[{name: default, bridge: {}, " + device + "}]", pods, "",
-			[]string{"10.244.0.10/32"}, false,
+			[]string{"10.244.0.10/32"},
+			false,
 		},
 		{"managedTap", "[{name: default, binding: {name: managed}, " + device + "}]", pods, "", dual, true},
 		{

@@ -68,7 +68,8 @@ func plugged(t *testing.T, dir string) {
 		}
 		on := filepath.Dir(m.Dir)
 		for _, c := range []struct{ verb, want string }{
-			{"attach masked green --network green", "10.41.0.2"}, {"link masked green down", "down"},
+			{"attach masked green --network green", "10.41.0.2"},
+			{"link masked green down", "down"},
 			{"detach masked green", "default"},
 		} {
 			out := must(t, append(append([]string{"vm"}, strings.Fields(c.verb)...), "--dir", on)...).stdout

@@ -236,8 +236,7 @@ func TestKilled(t *testing.T) {
 func TestRefused(t *testing.T) {
 	w := newWorld(t)
 	out, err := w.run("slirp: {}")
-	want :=
-		"weft: spec.domain.devices.interfaces[0].slirp: the user-mode stack of QEMU is not supported; KubeVirt has none since 1.3\nhint: bind it by masquerade\n"
+	want := "weft: spec.domain.devices.interfaces[0].slirp: the user-mode stack of QEMU is not supported; KubeVirt has none since 1.3\nhint: bind it by masquerade\n"
 	if err == nil || out != want {
 		t.Errorf("%v: %s", err, out)
 	}

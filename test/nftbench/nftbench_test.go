@@ -75,7 +75,8 @@ func pod(i int) state.Table {
 			Elements: []state.Element{e(nil, ip(i), "10.0.0.0/8")},
 		},
 		{Name: "ports", Key: "inet_proto . inet_service", Data: "ipv4_addr . inet_service", Elements: []state.Element{
-			e([]string{ip(i), "80"}, "tcp", fmt.Sprint(10000+i)), e([]string{ip(i), "53"}, "udp", fmt.Sprint(10000+i))}},
+			e([]string{ip(i), "80"}, "tcp", fmt.Sprint(10000+i)), e([]string{ip(i), "53"}, "udp", fmt.Sprint(10000+i)),
+		}},
 	}}
 }
 
@@ -87,9 +88,12 @@ func endpoint(i int) state.TableChange {
 		MakeChains: []state.Chain{
 			{Name: chain, Rules: text("ct state established,related accept", "ip saddr @peers tcp dport 80 accept",
 				"ip saddr @peers udp dport 53 accept", "ip saddr 192.0.2.0/24 accept", "meta mark 0x00000001 accept",
-				"counter drop")}},
-		AddElements: []state.Set{{Name: "endpoints", Key: "ipv4_addr", Data: "verdict",
-			Elements: []state.Element{{Key: []string{ip(i)}, Val: []string{"goto " + chain}}}}},
+				"counter drop")},
+		},
+		AddElements: []state.Set{{
+			Name: "endpoints", Key: "ipv4_addr", Data: "verdict",
+			Elements: []state.Element{{Key: []string{ip(i)}, Val: []string{"goto " + chain}}},
+		}},
 	}
 }
 

@@ -160,7 +160,9 @@ func (c *cluster) attach() {
 		name := fmt.Sprint("local-", i)
 		conf := &libcni.RuntimeConf{ContainerID: "id-" + name, NetNS: nettest.NS(c.t, name).Path(), IfName: "eth0"}
 		conf.Args = [][2]string{
-			{"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", "uid-" + name},
+			{"K8S_POD_NAMESPACE", "shop"},
+			{"K8S_POD_NAME", name},
+			{"K8S_POD_UID", "uid-" + name},
 			{"K8S_POD_INFRA_CONTAINER_ID", conf.ContainerID},
 		}
 		until := time.Now().Add(3 * time.Minute) // while it does not know all policies it says: try again

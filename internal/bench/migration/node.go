@@ -119,7 +119,10 @@ func (n *node) run(ctx context.Context, p pod) (*pod, error) {
 
 func (p *pod) sandbox() network.Pod {
 	return network.Pod{ID: p.name, Netns: p.ns.Path(), Args: [][2]string{
-		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", p.namespace}, {"K8S_POD_NAME", p.name}, {"K8S_POD_UID", p.name},
+		{"IgnoreUnknown", "1"},
+		{"K8S_POD_NAMESPACE", p.namespace},
+		{"K8S_POD_NAME", p.name},
+		{"K8S_POD_UID", p.name},
 		{"K8S_POD_INFRA_CONTAINER_ID", p.name},
 	}}
 }

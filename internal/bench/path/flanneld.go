@@ -98,14 +98,16 @@ func wait(ctx context.Context, what string, try func() error) error {
 func put(ctx context.Context, ns *netns.NS, url, key, value string) error {
 	encode := base64.StdEncoding.EncodeToString
 	body := fmt.Sprintf(`{"key":%q,"value":%q}`, encode([]byte(key)), encode([]byte(value)))
-	transport := &http.Transport{DisableKeepAlives: true,
+	transport := &http.Transport{
+		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, addr string) (c net.Conn, err error) {
 			err = ns.Do(func() error {
 				c, err = (&net.Dialer{Timeout: time.Second}).DialContext(ctx, network, addr)
 				return err
 			})
 			return c, err
-		}}
+		},
+	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v3/kv/put", bytes.NewBufferString(body))
 	if err != nil {
 		return err

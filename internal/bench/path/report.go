@@ -54,8 +54,8 @@ func (b *bench) report() Report {
 			row.Flannel, row.FlannelMin, row.FlannelMax = rounds.Spread(
 				rounds.Quotients(values, b.peer(test, w.Where, w.Backend, "flannel")),
 			)
-			row.Unguarded, row.UnguardedMin, row.UnguardedMax =
-				rounds.Spread(rounds.Quotients(values, b.peer(test, w.Where, w.Backend, w.Design+unguarded)))
+			peer := b.peer(test, w.Where, w.Backend, w.Design+unguarded)
+			row.Unguarded, row.UnguardedMin, row.UnguardedMax = rounds.Spread(rounds.Quotients(values, peer))
 			row.Wire, _, _ = rounds.Spread(rounds.Quotients(values, b.peer(test, "across", "", "wire")))
 			r.Rows = append(r.Rows, row)
 		}

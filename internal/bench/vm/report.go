@@ -59,8 +59,8 @@ func (b *bench) report() Report {
 			row.Median, row.Min, row.Max = rounds.Spread(b.values[k])
 			row.Rate, _, _ = rounds.Spread(b.rates[k])
 			row.Base, row.BaseMin, row.BaseMax = rounds.Spread(rounds.Quotients(v, b.times(key{Base, test})))
-			row.Masquerade, row.MasqueradeMin, row.MasqueradeMax =
-				rounds.Spread(rounds.Quotients(v, b.times(key{masquerade, test})))
+			peer := b.times(key{masquerade, test})
+			row.Masquerade, row.MasqueradeMin, row.MasqueradeMax = rounds.Spread(rounds.Quotients(v, peer))
 			row.Pod, _, _ = rounds.Spread(rounds.Quotients(v, b.times(key{limit, test})))
 			if test == testMemory {
 				row.Base, row.Masquerade = 0, 0

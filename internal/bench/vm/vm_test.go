@@ -57,8 +57,7 @@ func shown() []string {
 }
 
 func TestRunRefusesNonsense(t *testing.T) {
-	known :=
-		`(known: ["frames out" "frames in" "frames out to pod" "frames in from pod" "tcp rr" "connect" "stream" "tcp rr in" "connect in" "stream in"])`
+	known := `(known: ["frames out" "frames in" "frames out to pod" "frames in from pod" "tcp rr" "connect" "stream" "tcp rr in" "connect in" "stream in"])`
 	for want, cfg := range map[string]vm.Config{
 		"bench: -n 0, --span 1s, --starts 0 (give -n 1 or more, --span between 1ms and 10s, and --starts 0 or more)": {
 			Span: time.Second,

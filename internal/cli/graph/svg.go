@@ -12,8 +12,12 @@ type colors struct{ fill, line string }
 
 func shade(i int) colors {
 	table := []colors{
-		{"#cfe8ff", "#1f6fb2"}, {"#ffe3c2", "#b2651f"}, {"#d7f2d3", "#2f8a3a"}, {"#ecd9f7", "#7d3fa6"},
-		{"#fff3b8", "#8f7a00"}, {"#ffd6d9", "#b23a48"},
+		{"#cfe8ff", "#1f6fb2"},
+		{"#ffe3c2", "#b2651f"},
+		{"#d7f2d3", "#2f8a3a"},
+		{"#ecd9f7", "#7d3fa6"},
+		{"#fff3b8", "#8f7a00"},
+		{"#ffd6d9", "#b23a48"},
 	}
 	return table[i%len(table)]
 }
@@ -41,7 +45,7 @@ func (d Diagram) SVG() string {
 	)
 	s.rect(box{0, 0, l.w, l.h}, "#ffffff", "none", 0)
 	s.text(pad, pad+titleSize, d.Title, ink, fmt.Sprintf(` font-size="%g" font-weight="bold"`, titleSize))
-	s.block(pad, pad+titleSize+4, block{"", d.Lines}, soft)
+	s.block(pad, pad+titleSize+4, block{"", d.Lines})
 	wires := map[string]int{}
 	for i, w := range d.Wires {
 		wires[w.Name] = i
@@ -123,16 +127,16 @@ func (s *svg) node(n placedNode, wires map[string]int) {
 			chip = shade(w)
 		}
 		s.rect(c, chip.fill, chip.line, 3)
-		s.block(c.x+pad/2, c.y, block{n.Links[i].Name, n.Links[i].Lines}, soft)
+		s.block(c.x+pad/2, c.y, block{n.Links[i].Name, n.Links[i].Lines})
 	}
-	s.block(n.label.x, n.label.y, block{n.Name, n.Lines}, soft)
+	s.block(n.label.x, n.label.y, block{n.Name, n.Lines})
 	for i, p := range n.pods {
 		line := podLine
 		if n.Pods[i].Bad {
 			line = badInk
 		}
 		s.rect(p, podBg, line, 5)
-		s.block(p.x+pad, p.y+pad/4, block{n.Pods[i].Name, n.Pods[i].Lines}, soft)
+		s.block(p.x+pad, p.y+pad/4, block{n.Pods[i].Name, n.Pods[i].Lines})
 	}
 }
 
@@ -161,15 +165,15 @@ func (s *svg) stroke(x1, y1, x2, y2 float64, color, more string) {
 		color, more)
 }
 
-// block writes a name in bold and lines under it, below y.
-func (s *svg) block(x, y float64, b block, color string) {
+// block writes a name in bold and lines under it in a softer color, below y.
+func (s *svg) block(x, y float64, b block) {
 	y += leading - 3
 	if b.name != "" {
 		s.text(x, y, b.name, ink, ` font-weight="bold"`)
 		y += leading
 	}
 	for _, l := range b.lines {
-		s.text(x, y, l, color, "")
+		s.text(x, y, l, soft, "")
 		y += leading
 	}
 }

@@ -144,6 +144,18 @@ func (c Config) checkNetwork() error {
 	if err := errors.Join(c.Policy.check(), c.VirtualMachines.check()); err != nil {
 		return err
 	}
+	if err := c.checkMultus(); err != nil {
+		return err
+	}
+	if err := n.checkMTU(); err != nil {
+		return err
+	}
+	return n.checkMasquerade()
+}
+
+// checkMultus refuses what has no effect beside another vendor's network, and the settings for one where there is none.
+func (c Config) checkMultus() error {
+	n := c.Network
 	if n.Mode != ModeMultus && !reflect.ValueOf(c.Multus).IsZero() {
 		return invalid("set network.mode to multus, or leave multus out", "multus has no effect with network.mode %q", n.Mode)
 	}
@@ -151,6 +163,10 @@ func (c Config) checkNetwork() error {
 		return invalid("leave it out: the other vendor's configuration says it",
 			"network.podCIDRs, mtu, mtuFile and masquerade have no effect with network.mode %q", n.Mode)
 	}
+	return nil
+}
+
+func (n Network) checkMTU() error {
 	least := leastMTU4
 	if slices.ContainsFunc(slices.Concat(n.PodCIDRs, n.ClusterCIDRs), func(p netip.Prefix) bool {
 		return p.Addr().Is6()
@@ -164,6 +180,11 @@ func (c Config) checkNetwork() error {
 		return invalid("leave it out, and it is that of the node's interface", "network.mtu %d is not between %d and %d",
 			n.MTU, least, mostMTU)
 	}
+	return nil
+}
+
+// checkMasquerade compares the prefixes that are not masqueraded with what is.
+func (n Network) checkMasquerade() error {
 	if n.Mode == ModeFlannel && len(n.ClusterCIDRs) > 0 {
 		return invalid("leave it out: flannel.netConf says it",
 			"network.clusterCIDRs has no effect with network.mode %q", n.Mode)
@@ -185,7 +206,8 @@ func (c Config) checkCIDRs() error {
 		all     []netip.Prefix
 		oneEach bool
 	}{
-		{"network.podCIDRs", c.Network.PodCIDRs, true}, {"network.clusterCIDRs", c.Network.ClusterCIDRs, false},
+		{"network.podCIDRs", c.Network.PodCIDRs, true},
+		{"network.clusterCIDRs", c.Network.ClusterCIDRs, false},
 		{"network.nonMasqueradeCIDRs", c.Network.NonMasqueradeCIDRs, false},
 		{"network.podAddresses", c.Network.PodAddresses, false},
 	} {

@@ -63,7 +63,8 @@ func (n Network) checkWireguard() error {
 			mostKeepalive/time.Second)
 	}
 	for _, p := range [][2]string{
-		{"wireguardKeyFile", n.WireguardKeyFile}, {"wireguardPSKFile", n.WireguardPSKFile},
+		{"wireguardKeyFile", n.WireguardKeyFile},
+		{"wireguardPSKFile", n.WireguardPSKFile},
 		{"masqAgentConfig", n.MasqAgentConfig},
 	} {
 		if p[1] != "" && !filepath.IsAbs(p[1]) {

@@ -192,9 +192,11 @@ func (o Object) addrMap(field string, cidr netip.Prefix, in map[string]string) (
 
 // AddressBlockObject is o, or a new object, saying what the block says.
 func AddressBlockObject(o Object, b model.AddressBlock) (Object, error) {
-	spec := v1alpha1.AddressBlockSpec{Pool: b.Pool, CIDR: b.CIDR.String(), Node: b.Node, Machine: b.Machine,
+	spec := v1alpha1.AddressBlockSpec{
+		Pool: b.Pool, CIDR: b.CIDR.String(), Node: b.Node, Machine: b.Machine,
 		Claim: b.Claim, Asked: texts(b.Asked), Ceded: texts(b.Ceded),
-		Granted: texts(b.Granted), Orphaned: b.Orphaned}
+		Granted: texts(b.Granted), Orphaned: b.Orphaned,
+	}
 	return o.withSpec(AddressBlocks().Key("", BlockName(b.Pool, b.CIDR)), spec, "pool", "cidr", "node", "machine", "claim",
 		"asked", "ceded", "granted", "orphaned")
 }

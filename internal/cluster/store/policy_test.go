@@ -86,7 +86,9 @@ spec:
 				{Block: &model.IPBlock{CIDR: netip.MustParsePrefix("fd00::/8")}},
 			},
 			Ports: []model.PolicyPort{
-				{Protocol: model.TCP, First: 80, Last: 80}, {Protocol: model.UDP, First: 5000, Last: 5010}, {Protocol: model.SCTP},
+				{Protocol: model.TCP, First: 80, Last: 80},
+				{Protocol: model.UDP, First: 5000, Last: 5010},
+				{Protocol: model.SCTP},
 				{Protocol: model.TCP, Name: "http"},
 			},
 		}, {Action: model.PolicyAccept, AnyPeer: true, AnyPort: true}}},

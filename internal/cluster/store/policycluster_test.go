@@ -43,7 +43,9 @@ func TestClusterNetworkPolicy(t *testing.T) {
 			{Block: &model.IPBlock{CIDR: netip.MustParsePrefix("fd00::/8")}},
 		},
 		Ports: []model.PolicyPort{
-			{Protocol: model.TCP, First: 80, Last: 80}, {Protocol: model.UDP, First: 1, Last: 9}, {Protocol: model.SCTP},
+			{Protocol: model.TCP, First: 80, Last: 80},
+			{Protocol: model.UDP, First: 1, Last: 9},
+			{Protocol: model.SCTP},
 			{Name: "web"},
 		},
 	}, {Action: model.PolicyDeny, Peers: []model.PolicyPeer{{Pods: &model.PodPeer{}}}, AnyPort: true}}
@@ -127,7 +129,8 @@ func TestPodPorts(t *testing.T) {
 	}
 	p, err := o.Pod()
 	want := []model.PodPort{
-		{Name: "web", Protocol: model.TCP, Number: 80}, {Name: "dns", Protocol: model.UDP, Number: 53},
+		{Name: "web", Protocol: model.TCP, Number: 80},
+		{Name: "dns", Protocol: model.UDP, Number: 53},
 		{Name: "side", Protocol: model.SCTP, Number: 2},
 	}
 	if diff := cmp.Diff(want, p.Ports); err != nil || diff != "" {

@@ -75,11 +75,14 @@ func TestLoad(t *testing.T) {
 			}, "plain", "", "",
 		},
 		{
-			"other endings are no configurations", map[string]string{"1.txt": plain, "2.json": plain, "0.conf.bak": "{"},
+			"other endings are no configurations",
+			map[string]string{"1.txt": plain, "2.json": plain, "0.conf.bak": "{"},
 			"plain", "", "",
 		},
 		{
-			"a bad file is skipped", map[string]string{"1.conf": "{", "2.conf": plain}, "plain", "",
+			"a bad file is skipped",
+			map[string]string{"1.conf": "{", "2.conf": plain},
+			"plain", "",
 			"1.conf: network configuration",
 		},
 		{
@@ -93,7 +96,8 @@ func TestLoad(t *testing.T) {
 			}, "plain", "", "1.conflist: network LIST: plugin old does not support",
 		},
 		{
-			"a name that is none", map[string]string{"1.conflist": strings.Replace(list, "LIST", "a/b", 1), "2.conf": plain},
+			"a name that is none",
+			map[string]string{"1.conflist": strings.Replace(list, "LIST", "a/b", 1), "2.conf": plain},
 			"plain", "", "1.conflist: ",
 		},
 		{

@@ -122,7 +122,8 @@ func TestGuard(t *testing.T) {
 		{"routed", []string{routedPlugin}, "admit shop/web eth0 host=true [10.8.0.2]; attached eth0; release eth0"},
 		{"bridge", []string{bridge}, "admit shop/web eth0 host=false [10.8.0.2]; attached eth0; release eth0"},
 		{
-			"foreign behind", []string{routedPlugin, `{"type":"other"}`},
+			"foreign behind",
+			[]string{routedPlugin, `{"type":"other"}`},
 			"admit shop/web eth0 host=true [10.8.0.2]; attached eth0; release eth0",
 		},
 		{

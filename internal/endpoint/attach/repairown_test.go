@@ -28,7 +28,8 @@ func TestPodsOwnChangesStay(t *testing.T) {
 		}
 	}
 	for _, own := range []drift{
-		{name: "its MTU", pod: "ip link set eth0 mtu 1400"}, {name: "a route", pod: "ip route add 198.51.100.0/24 dev eth0"},
+		{name: "its MTU", pod: "ip link set eth0 mtu 1400"},
+		{name: "a route", pod: "ip route add 198.51.100.0/24 dev eth0"},
 		{name: "its gateway", pod: "ip route replace default via 10.8.0.9"},
 		{name: "its MAC", pod: "ip link set eth0 address 02:00:00:00:00:09"},
 		{name: "its name", pod: "ip link set eth0 name mine"},

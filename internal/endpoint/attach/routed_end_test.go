@@ -128,7 +128,8 @@ func TestRoutedBroughtAddresses(t *testing.T) {
 				[]string{brings, `["198.51.100.7"]`}, model.CodeTaken, "address 198.51.100.7 is taken by pod default/brought",
 			},
 			"another's by IPAM": {
-				[]string{"cni.projectcalico.org/ipAddrs", `["10.8.0.60"]`}, model.CodeTaken,
+				[]string{"cni.projectcalico.org/ipAddrs", `["10.8.0.60"]`},
+				model.CodeTaken,
 				"address 10.8.0.60 is taken by pod default/brought",
 			},
 			"the node's":          {[]string{brings, `["192.0.2.7"]`}, model.CodeTaken, "192.0.2.7 is the node's own, on lo"},

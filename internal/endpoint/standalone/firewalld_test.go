@@ -7,12 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 )
 
 // outside joins a namespace that plays the world to the node.
-func outside(t *testing.T) *netns.NS {
+func outside(t *testing.T) {
 	t.Helper()
 	world := nettest.NS(t, "world")
 	nettest.Run(t, nil, "ip", "link", "add", "fwwire", "type", "veth", "peer", "name", "eth0", "netns", world.Path())
@@ -22,7 +21,6 @@ func outside(t *testing.T) *netns.NS {
 	nettest.Run(t, world, "ip", "addr", "add", "192.0.2.2/24", "dev", "eth0")
 	nettest.Run(t, world, "ip", "link", "set", "eth0", "up")
 	nettest.Run(t, world, "ip", "route", "add", "default", "via", "192.0.2.1")
-	return world
 }
 
 // TestFirewallWithFirewalld attaches pods behind a firewalld that lets nobody through but who is in a zone for that: it

@@ -293,8 +293,7 @@ func TestIpvlanChained(t *testing.T) {
 	h := newHost(t)
 	h.uplink()
 	ns := quickNS(t)
-	prev :=
-		`{"cniVersion":"1.1.0","interfaces":[{"name":"ens5"}],"ips":[{"address":"10.7.0.9/24","gateway":"10.7.0.1","interface":0}],"routes":[{"dst":"0.0.0.0/0"}]}`
+	prev := `{"cniVersion":"1.1.0","interfaces":[{"name":"ens5"}],"ips":[{"address":"10.7.0.9/24","gateway":"10.7.0.1","interface":0}],"routes":[{"dst":"0.0.0.0/0"}]}`
 	c := withPrev(conf("1.1.0", "ipvlan", ""), prev)
 	h.must("ipvlan", "STATUS", conf("1.1.0", "ipvlan", ""), nil)
 	result := h.must("ipvlan", "ADD", c, ns).stdout

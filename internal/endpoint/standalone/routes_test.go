@@ -65,10 +65,12 @@ func TestRoutesOfContainers(t *testing.T) {
 			},
 		},
 		"two gateways": {
-			{"eth0", "bridge",
+			{
+				"eth0", "bridge",
 				`,"bridge":"sbr0"` +
 					static(firstNet+`,"routes":[{"dst":"192.168.0.0/16","gw":"10.1.0.8"},{"dst":"192.168.0.0/16","gw":"10.1.0.9"},
-				{"dst":"fd09::/64","gw":"fd01::8"},{"dst":"fd09::/64","gw":"fd01::9"}]`)},
+				{"dst":"fd09::/64","gw":"fd01::8"},{"dst":"fd09::/64","gw":"fd01::9"}]`),
+			},
 		},
 		"ptp's neighbor": {
 			{
@@ -80,9 +82,11 @@ func TestRoutesOfContainers(t *testing.T) {
 			},
 		},
 		"tables without a default route": {
-			{"eth0", "bridge",
+			{
+				"eth0", "bridge",
 				`,"bridge":"sbr0"` + static(firstNet+`,"routes":[{"dst":"192.168.0.0/16","gw":"10.1.0.8","priority":50,"table":300},
-				{"dst":"fd09::/64","gw":"fd01::8","priority":70,"table":300},{"dst":"172.16.0.0/16","table":400}]`)},
+				{"dst":"fd09::/64","gw":"fd01::8","priority":70,"table":300},{"dst":"172.16.0.0/16","table":400}]`),
+			},
 		},
 		"host bits": {
 			{"eth0", "bridge", `,"bridge":"sbr0"` + static(firstNet+`,"routes":[{"dst":"3ffe:ffff:0:01ff::1/64"}]`)},

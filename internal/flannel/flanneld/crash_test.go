@@ -140,12 +140,14 @@ func TestKilled(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*limit)
 	defer cancel()
 	c, err := clientv3.New(
-		clientv3.Config{Endpoints: []string{e.URL}, Logger: zap.NewNop(),
+		clientv3.Config{
+			Endpoints: []string{e.URL}, Logger: zap.NewNop(),
 			DialOptions: []grpc.DialOption{grpc.WithContextDialer(
 				func(ctx context.Context, addr string) (conn net.Conn, err error) {
 					err = hub.Do(func() error { conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", addr); return err })
 					return conn, err
-				})}})
+				})},
+		})
 	if err != nil {
 		t.Fatal(err)
 	}

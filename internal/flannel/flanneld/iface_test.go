@@ -47,13 +47,17 @@ func TestChoose(t *testing.T) {
 		{Options{IfaceRegexes: []string{`10\..*\.2`}}, []int{4}, "", "eth1 [10.0.0.2] []"},
 		{Options{IfaceRegexes: []string{`^eth`}}, []int{4}, "", "eth0 [192.168.0.1] []"},
 		{
-			Options{Ifaces: []string{"eth9"}, IfaceRegexes: []string{"x"}, IfaceCanReach: "10.9.9.9"}, []int{4}, "",
+			Options{Ifaces: []string{"eth9"}, IfaceRegexes: []string{"x"}, IfaceCanReach: "10.9.9.9"},
+			[]int{4},
+			"",
 			"eth1 [10.0.0.1] []",
 		},
 		{
-			Options{}, []int{
+			Options{},
+			[]int{
 				4, 6,
-			}, "",
+			},
+			"",
 			"no interface to the other nodes: default route: that of IPv4 leads over eth0, that of IPv6 over eth1; name one with --iface" + there,
 		},
 		{

@@ -115,7 +115,9 @@ func TestRequests(t *testing.T) {
 		},
 		"another server": {dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{wants(own), chose(another)}, 0, ""},
 		"another address": {
-			dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{wants(another), chose(server)}, dhcpv4.MessageTypeNak,
+			dhcpv4.MessageTypeRequest,
+			[]dhcpv4.Modifier{wants(another), chose(server)},
+			dhcpv4.MessageTypeNak,
 			"255.255.255.255",
 		},
 		"rebooting": {

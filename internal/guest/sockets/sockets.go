@@ -38,7 +38,8 @@ func Open(pod *netns.NS, g model.Guest) (s serve.Sockets, err error) {
 			name   string
 			open   func(link *net.Interface) (int, error)
 		}{
-			{g.DHCP4 != nil, &s.DHCP4, "dhcp", dhcp4}, {g.DHCP6 != nil, &s.DHCP6, "dhcpv6", dhcp6},
+			{g.DHCP4 != nil, &s.DHCP4, "dhcp", dhcp4},
+			{g.DHCP6 != nil, &s.DHCP6, "dhcpv6", dhcp6},
 			{g.RA != nil, &s.RA, "ra", advertisements},
 		} {
 			if !o.wanted {

@@ -106,7 +106,8 @@ func TestBadRequests(t *testing.T) {
 			}, `environment: CNI_ARGS: unknown keys "FOO" (add IgnoreUnknown=1 to have them ignored)`,
 		},
 		{
-			conf(`"args":{}`), [][2]string{{"GATEWAY", "x"}},
+			conf(`"args":{}`),
+			[][2]string{{"GATEWAY", "x"}},
 			`environment: CNI_ARGS GATEWAY "x" is no address (an address, for example 10.1.0.1)`,
 		},
 		{
@@ -130,7 +131,8 @@ func TestBadRequests(t *testing.T) {
 			`ipam-claim-reference "c": CNI_ARGS does not say the pod's namespace (K8S_POD_NAMESPACE)`,
 		},
 		{
-			conf(`"args":{"cni":{"ipam-claim-reference":"c","ips":["10.1.0.4"]}}`), [][2]string{{"K8S_POD_NAMESPACE", "n"}},
+			conf(`"args":{"cni":{"ipam-claim-reference":"c","ips":["10.1.0.4"]}}`),
+			[][2]string{{"K8S_POD_NAMESPACE", "n"}},
 			`ipam-claim-reference "c" and ips 10.1.0.4: only one of them can say the address (leave ips out: the claim says which)`,
 		},
 	} {

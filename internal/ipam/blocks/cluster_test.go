@@ -120,43 +120,53 @@ func TestClusterPools(t *testing.T) {
 		{"n4", four, model.AddressWishes{Addrs: addrs("10.1.7.7 fd00:6::77")}, "10.1 fd00:0006"},
 
 		{
-			"n4", four, model.AddressWishes{},
+			"n4", four,
+			model.AddressWishes{},
 			`11 IPv4 address: no pool is for this pod: pool "a-rack1": its nodeSelector rack == '1' does not select this node; pool "b-shop": its nodeSelector rack == '2' does not select this node; pool "c-all": its nodeSelector rack in {'2','3'} does not select this node; pool "d-manual": it gives addresses only to who asks for it (assignmentMode Manual); pool "f-tunnel": it is not for the use Workload (allowedUses Tunnel); and 2 more (change a pool, or name one in the pod's annotation)`,
 		},
 		{
-			"n4", four, model.AddressWishes{Pools4: []string{"nope"}},
+			"n4", four,
+			model.AddressWishes{Pools4: []string{"nope"}},
 			`11 annotation ipv4pools: there is no pool "nope" in the cluster's network (make an AddressPool with an assignmentMode, or name another one)`,
 		},
 		{
-			"n4", four, model.AddressWishes{Pools4: []string{"lan"}},
+			"n4", four,
+			model.AddressWishes{Pools4: []string{"lan"}},
 			`11 annotation ipv4pools: there is no pool "lan" in the cluster's network (make an AddressPool with an assignmentMode, or name another one)`,
 		},
 		{
-			"n4", calicoConf(`"ipv4_pools":["g-six"]`), model.AddressWishes{},
+			"n4", calicoConf(`"ipv4_pools":["g-six"]`),
+			model.AddressWishes{},
 			`7 ipam.ipv4_pools: pool "g-six" has no IPv4 addresses (name a pool that has)`,
 		},
 		{
-			"n4", four, model.AddressWishes{Pools4: []string{"e-off", "f-tunnel", "h-late"}},
+			"n4", four,
+			model.AddressWishes{Pools4: []string{"e-off", "f-tunnel", "h-late"}},
 			`11 annotation ipv4pools: pool "e-off" gives no addresses: the pool is disabled; pool "f-tunnel" is not for the use Workload (allowedUses Tunnel); pool "h-late" gives no addresses: region 10.3.128.0/17 overlaps with region 10.3.0.0/16 of pool c-all, which is older (name another pool)`,
 		},
 		{
-			"n4", four, model.AddressWishes{Addrs: addrs("10.4.0.77")},
+			"n4", four,
+			model.AddressWishes{Addrs: addrs("10.4.0.77")},
 			`101 ipAddrs: address 10.4.0.77 is taken by interface net1 of container c15 (network net) (ask for another address, or release that one first)`,
 		},
 		{
-			"n1", four, model.AddressWishes{Addrs: addrs("10.4.0.78 10.4.0.79")},
+			"n1", four,
+			model.AddressWishes{Addrs: addrs("10.4.0.78 10.4.0.79")},
 			`7 ipAddrs: 10.4.0.78 and 10.4.0.79 are of one family (ask for one IPv4 and one IPv6 address at most)`,
 		},
 		{
-			"n1", four, model.AddressWishes{Addrs: addrs("10.9.0.1")},
+			"n1", four,
+			model.AddressWishes{Addrs: addrs("10.9.0.1")},
 			`7 ipAddrs: address 10.9.0.1 is in no pool of the cluster's network (choose an address of a pool, or make a pool that has it)`,
 		},
 		{
-			"n1", four, model.AddressWishes{Addrs: addrs("10.5.0.1")},
+			"n1", four,
+			model.AddressWishes{Addrs: addrs("10.5.0.1")},
 			`11 ipAddrs: address 10.5.0.1 is in pool "e-off", which gives none: the pool is disabled (choose an address of another pool)`,
 		},
 		{
-			"n1", four, model.AddressWishes{Families: []model.IPFamily{"IPX"}},
+			"n1", four,
+			model.AddressWishes{Families: []model.IPFamily{"IPX"}},
 			`7 annotation ipFamilies: "IPX" is no family ("IPv4" or "IPv6")`,
 		},
 	} {

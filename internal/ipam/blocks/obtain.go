@@ -104,32 +104,52 @@ func (ob *obtainer) obtain(ctx context.Context, w want, h holder, patience time.
 		}
 		if !hungry && !w.addr.IsValid() {
 			hungry = true
-			ob.mem.mu.Lock()
-			p.hungry++
-			ob.mem.mu.Unlock()
-			if err := ob.registry.say(ctx, p, true); err != nil {
+			if err := ob.hungers(ctx, p); err != nil {
 				return netip.Addr{}, err
 			}
 		}
 		release() // others of this node need not wait for it
 		release = func() {}
-		var look <-chan time.Time
-		if w.addr.IsValid() { // one node has it and was asked; anything else comes with a change of the pool
-			look = ob.cfg.After(answerLook)
+		late, err := ob.wait(ctx, w, changed, deadline)
+		if err != nil {
+			return netip.Addr{}, err
 		}
-		select {
-		case <-changed:
-		case <-look:
-		case <-deadline:
+		if late {
 			return ob.atLast(ctx, p, w, h)
-		case <-ctx.Done():
-			return netip.Addr{}, model.Faultf(model.CodeTryAgain, "", "%s: waiting for an address: %w", w.field, ctx.Err())
 		}
 		if _, release, err = ob.affinity.alone(ctx, w); err != nil {
 			release = func() {}
 			return netip.Addr{}, err
 		}
 	}
+}
+
+// wait waits until it is worth while to look again for an address, or it is late.
+func (ob *obtainer) wait(
+	ctx context.Context, w want, changed <-chan struct{}, deadline <-chan time.Time,
+) (late bool, err error) {
+	var look <-chan time.Time
+	if w.addr.IsValid() { // one node has it and was asked; anything else comes with a change of the pool
+		look = ob.cfg.After(answerLook)
+	}
+	select {
+	case <-changed:
+	case <-look:
+	case <-deadline:
+		return true, nil
+	case <-ctx.Done():
+		return false, model.Faultf(model.CodeTryAgain, "", "%s: waiting for an address: %w", w.field, ctx.Err())
+	}
+	return false, nil
+}
+
+// hungers notes that one more waits for an address of a pool, and asks the others for theirs. It ends with sated, also
+// after an error.
+func (ob *obtainer) hungers(ctx context.Context, p *pool) error {
+	ob.mem.mu.Lock()
+	p.hungry++
+	ob.mem.mu.Unlock()
+	return ob.registry.say(ctx, p, true)
 }
 
 // fetch gives an address of a block that nobody had, or that was ceded to anybody; false when there is none to be had.

@@ -191,8 +191,7 @@ func TestKilledAtAnyStep(t *testing.T) {
 		if err := os.Mkdir(filepath.Join(path, "store"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		text :=
-			"apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: p}\nspec:\n  assignmentMode: Automatic\n  regions: [{cidr: 10.1.0.0/27, blockSize: 29}]\n"
+		text := "apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: p}\nspec:\n  assignmentMode: Automatic\n  regions: [{cidr: 10.1.0.0/27, blockSize: 29}]\n"
 		if err := os.WriteFile(filepath.Join(path, "store", "pool.yaml"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -65,20 +65,10 @@ func Address(ctx context.Context, objects store.Objects, r model.PoolRequest) er
 		if err != nil {
 			return err
 		}
-		with, ceded := b.Ceded[r.Addr]
-		holder, entry := b.Holder(r.Addr), r.Node+claims.For+id
-		switch {
-		case holder == r.Node || ceded && with == "" || b.Granted[r.Addr] == entry:
-			return nil
-		case ceded && claims.In(with) == id: // the node that has it says whose it is
-		default:
-			told, err := toldBy(ctx, objects, holder, claim, r.Addr)
-			if err != nil {
-				return err
-			}
-			if !told {
-				return refuse("node %q, which has the address, has not said that it is the claim's", holder)
-			}
+		entry := r.Node + claims.For + id
+		has, err := permitted(ctx, objects, b, claim, r, entry, refuse)
+		if has || err != nil {
+			return err
 		}
 		if b.Granted = maps.Clone(b.Granted); b.Granted == nil {
 			b.Granted = map[netip.Addr]string{}
@@ -96,6 +86,26 @@ func Address(ctx context.Context, objects store.Objects, r model.PoolRequest) er
 		}
 	}
 	return model.Faultf(model.CodeTryAgain, "", "block %s changes all the time", r.CIDR)
+}
+
+// permitted looks whether a node may take a block's address for a claim. It reports true where there is nothing to be
+// granted: the node has the address, or was granted it, or nobody is to have it.
+func permitted(ctx context.Context, objects store.Objects, b model.AddressBlock, claim store.Object,
+	r model.PoolRequest, entry string, refuse func(string, ...any) error,
+) (bool, error) {
+	with, ceded := b.Ceded[r.Addr]
+	holder := b.Holder(r.Addr)
+	switch {
+	case holder == r.Node || ceded && with == "" || b.Granted[r.Addr] == entry:
+		return true, nil
+	case ceded && claims.In(with) == claims.In(entry): // the node that has it says whose it is
+		return false, nil
+	}
+	told, err := toldBy(ctx, objects, holder, claim, r.Addr)
+	if err != nil || told {
+		return false, err
+	}
+	return false, refuse("node %q, which has the address, has not said that it is the claim's", holder)
 }
 
 // found is an object, without a version where there is none.

@@ -179,19 +179,27 @@ func TestBadInput(t *testing.T) {
 			"configuration: args.cni.ips is number, want list",
 		},
 		{
-			`{"cniVersion":"1.0.0","ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}`, [][2]string{{"IP", "ten"}}, 4,
+			`{"cniVersion":"1.0.0","ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}`,
+			[][2]string{{"IP", "ten"}},
+			4,
 			`environment: CNI_ARGS IP "ten": ParseAddr("ten"): unable to parse IP (an address, for example 10.1.0.5)`,
 		},
 		{
-			`{"cniVersion":"1.0.0","ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}`, [][2]string{{"IP", "10.9.0.1"}}, 7,
+			`{"cniVersion":"1.0.0","ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}`,
+			[][2]string{{"IP", "10.9.0.1"}},
+			7,
 			"ips: 10.9.0.1: in no range set that is still free for this attachment (ask for one address of each range set at most)",
 		},
 		{
-			`{"cniVersion":"1.0.0","ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}`, [][2]string{{"IP", "10.1.0.1"}}, 7,
+			`{"cniVersion":"1.0.0","ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}`,
+			[][2]string{{"IP", "10.1.0.1"}},
+			7,
 			"requested address 10.1.0.1 is the gateway, the network or the broadcast address of 10.1.0.0/24 (ask for another address)",
 		},
 		{
-			`{"cniVersion":"1.0.0","ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}`, [][2]string{{"FOO", "1"}}, 4,
+			`{"cniVersion":"1.0.0","ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}`,
+			[][2]string{{"FOO", "1"}},
+			4,
 			`environment: CNI_ARGS: unknown keys "FOO" (add IgnoreUnknown=1 to have them ignored)`,
 		},
 		{

@@ -138,19 +138,27 @@ func TestBadInput(t *testing.T) {
 		},
 		{`{"args":{"cni":{"ips":5}},"ipam":{}}`, nil, 6, "configuration: args.cni.ips is number, want list"},
 		{
-			`{"cniVersion":"1.0.0","ipam":{"type":"static"}}`, [][2]string{{"IP", "ten"}}, 4,
+			`{"cniVersion":"1.0.0","ipam":{"type":"static"}}`,
+			[][2]string{{"IP", "ten"}},
+			4,
 			`environment: CNI_ARGS IP "ten": netip.ParsePrefix("ten"): no '/' (an address with its prefix length, for example 10.1.0.5/24)`,
 		},
 		{
-			`{"cniVersion":"1.0.0","ipam":{"type":"static"}}`, [][2]string{{"IP", "10.9.0.1"}}, 4,
+			`{"cniVersion":"1.0.0","ipam":{"type":"static"}}`,
+			[][2]string{{"IP", "10.9.0.1"}},
+			4,
 			`environment: CNI_ARGS IP "10.9.0.1": netip.ParsePrefix("10.9.0.1"): no '/' (an address with its prefix length, for example 10.1.0.5/24)`,
 		},
 		{
-			`{"cniVersion":"1.0.0","ipam":{"type":"static"}}`, [][2]string{{"GATEWAY", "x"}}, 4,
+			`{"cniVersion":"1.0.0","ipam":{"type":"static"}}`,
+			[][2]string{{"GATEWAY", "x"}},
+			4,
 			`environment: CNI_ARGS GATEWAY "x": ParseAddr("x"): unable to parse IP`,
 		},
 		{
-			`{"cniVersion":"1.0.0","ipam":{"type":"static"}}`, [][2]string{{"FOO", "1"}}, 4,
+			`{"cniVersion":"1.0.0","ipam":{"type":"static"}}`,
+			[][2]string{{"FOO", "1"}},
+			4,
 			`environment: CNI_ARGS: unknown keys "FOO" (add IgnoreUnknown=1 to have them ignored)`,
 		},
 		{
@@ -169,8 +177,7 @@ func TestBadInput(t *testing.T) {
 
 // Keys are read in any case, as runtimes write them.
 func TestKeysInAnyCase(t *testing.T) {
-	conf :=
-		`{"CNIVERSION":"1.0.0","IPAM":{"Addresses":[{"ADDRESS":"10.1.0.5/24","Gateway":"10.1.0.1"}],"DNS":{"NameServers":["10.0.0.53"]}},
+	conf := `{"CNIVERSION":"1.0.0","IPAM":{"Addresses":[{"ADDRESS":"10.1.0.5/24","Gateway":"10.1.0.1"}],"DNS":{"NameServers":["10.0.0.53"]}},
 		"Args":{"CNI":{"IPs":["10.3.0.1/24"]}}}`
 	r, err := New().Add(context.Background(), ipam.Ask{Conf: json.RawMessage(conf)})
 	if err != nil || show(r) != "10.3.0.1/24" || len(r.DNS.Nameservers) != 1 {

@@ -89,7 +89,8 @@ func TestRefusals(t *testing.T) {
 		{`{"ipam":{"addresses":"x"}}`, [2]string{}, "ipam.addresses is string", 6},
 		{`{"ipam":{"routes":[{"dst":"10.0.0.1/8"}]}}`, [2]string{}, "host bits", 7},
 		{
-			`{"cniVersion":"0.2.0","ipam":{"addresses":[{"address":"10.0.0.1/24"},{"address":"10.0.0.2/24"}]}}`, [2]string{},
+			`{"cniVersion":"0.2.0","ipam":{"addresses":[{"address":"10.0.0.1/24"},{"address":"10.0.0.2/24"}]}}`,
+			[2]string{},
 			"more than one address per family", 7,
 		},
 		{two, [2]string{"IP", "10.0.0.1"}, `CNI_ARGS IP "10.0.0.1"`, 4},

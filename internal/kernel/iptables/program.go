@@ -24,8 +24,8 @@ var ErrAbsent = errors.New("program is absent")
 
 // Conn is the iptables of one network namespace.
 type Conn struct {
-	ns      *netns.NS
-	root    string
+	ns     *netns.NS
+	root   string
 	flavor string
 }
 

@@ -26,11 +26,11 @@ type FoundRoute struct {
 }
 
 // ByKernel tells whether the kernel made a route by itself: connected and local ones.
-func (r FoundRoute) ByKernel() bool {
-	if r.Protocol == unix.RTPROT_KERNEL || r.Table == unix.RT_TABLE_LOCAL {
+func (f FoundRoute) ByKernel() bool {
+	if f.Protocol == unix.RTPROT_KERNEL || f.Table == unix.RT_TABLE_LOCAL {
 		return true
 	}
-	switch r.Type {
+	switch f.Type {
 	case unix.RTN_UNICAST, unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT, unix.RTN_THROW:
 		return false
 	}

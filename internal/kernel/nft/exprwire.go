@@ -105,7 +105,10 @@ func moreSlots(e *lang.Expr) (list []slot, ok bool) {
 	case "limit":
 		// Of packets (type 0), up to the rate (flags 0) or over it.
 		return []slot{
-			{attr: 1, long: &e.Rate}, {attr: 2, long: &e.Per}, {attr: 3, num: &e.Burst}, {attr: 4, num: &e.Key},
+			{attr: 1, long: &e.Rate},
+			{attr: 2, long: &e.Per},
+			{attr: 3, num: &e.Burst},
+			{attr: 4, num: &e.Key},
 			{attr: 5, num: &e.Flags},
 		}, true
 	case "dynset":

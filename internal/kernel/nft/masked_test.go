@@ -23,7 +23,10 @@ func TestMaskedConcatenation(t *testing.T) {
 			{Name: "pairs6", Key: "ipv6_addr . ipv6_addr", Elements: []state.Element{{Key: []string{"fd00::1", "fd00:1:2::"}}}},
 		},
 		Chains: []state.Chain{{Name: "input", Type: "filter", Hook: "input", Policy: "accept", Rules: []state.NftRule{
-			{Text: four}, {Text: six}, {Text: "@th,96,8 != 0 accept"}, {Text: "@th,104,16 != 1 accept"},
+			{Text: four},
+			{Text: six},
+			{Text: "@th,96,8 != 0 accept"},
+			{Text: "@th,104,16 != 1 accept"},
 			{Text: "icmpv6 type 133-137 ip6 hoplimit != 255 counter drop"},
 		}}},
 	}

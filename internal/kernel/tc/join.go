@@ -143,8 +143,10 @@ func ingressOf(link string) state.Qdisc { return state.Qdisc{Link: link, Kind: s
 func Part(j state.Join, index int) []*rtnl.Message {
 	var out []*rtnl.Message
 	for _, p := range []pick{
-		{priority: joinARP, protocol: unix.ETH_P_ARP}, {priority: joinFour, protocol: unix.ETH_P_IP},
-		{priority: joinSix, protocol: unix.ETH_P_IPV6}, all(0),
+		{priority: joinARP, protocol: unix.ETH_P_ARP},
+		{priority: joinFour, protocol: unix.ETH_P_IP},
+		{priority: joinSix, protocol: unix.ETH_P_IPV6},
+		all(0),
 	} {
 		m := rtnl.New(unix.RTM_DELTFILTER, 0, "delete filters of", j, header(index, 0, ingressHandle, p.info()))
 		out = append(out, m.Forgiving(unix.ENOENT, unix.EINVAL, unix.ENODEV))

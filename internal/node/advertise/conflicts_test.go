@@ -22,7 +22,8 @@ func TestConflicts(t *testing.T) {
 			{
 				Name: "n2", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/24")},
 				Brought: []model.Brought{
-					{Addr: addr("192.0.2.1"), Pod: "shop/there"}, {Addr: addr("192.0.2.2"), Pod: "shop/gone"},
+					{Addr: addr("192.0.2.1"), Pod: "shop/there"},
+					{Addr: addr("192.0.2.2"), Pod: "shop/gone"},
 					{Addr: addr("192.0.2.3"), Pod: "shop/web"},
 				},
 			},

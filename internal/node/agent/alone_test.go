@@ -268,7 +268,9 @@ func TestCalicosOwnList(t *testing.T) {
 	p.usual()
 	conf := runtimeConf("id-pod", ns)
 	conf.Args = [][2]string{
-		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", "pod"},
+		{"IgnoreUnknown", "1"},
+		{"K8S_POD_NAMESPACE", "default"},
+		{"K8S_POD_NAME", "pod"},
 		{"K8S_POD_INFRA_CONTAINER_ID", "id-pod"},
 	}
 	result, err := p.cni.AddNetworkList(p.ctx(), list, conf)

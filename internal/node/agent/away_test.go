@@ -88,10 +88,12 @@ func ingress(name, app, from string) fields {
 	return fields{
 		"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
 		"metadata": fields{"name": name, "namespace": "default"},
-		"spec": fields{"podSelector": fields{"matchLabels": fields{"app": app}}, "policyTypes": []string{"Ingress"},
+		"spec": fields{
+			"podSelector": fields{"matchLabels": fields{"app": app}}, "policyTypes": []string{"Ingress"},
 			"ingress": []fields{
 				{"from": []fields{{"podSelector": fields{"matchLabels": fields{"app": from}}}}},
-			}},
+			},
+		},
 	}
 }
 

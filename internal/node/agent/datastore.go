@@ -91,14 +91,6 @@ func (d *datastore) openEtcd(cfg Config) error {
 	return err
 }
 
-// objects is the place of the cluster's objects, nil when there is none.
-func (d *datastore) objects() store.Objects {
-	if d.objectStore == nil {
-		return nil
-	}
-	return d.Objects()
-}
-
 // cluster is the current snapshot, nil where nothing is known.
 func (d *datastore) cluster() *model.Cluster {
 	if d.facts == nil {

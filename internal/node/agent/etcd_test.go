@@ -74,11 +74,14 @@ func TestEtcd(t *testing.T) {
 	e.Again()
 	keys := func(prefix string) int {
 		client := http.Client{
-			Transport: &http.Transport{DisableKeepAlives: true,
+			Transport: &http.Transport{
+				DisableKeepAlives: true,
 				DialContext: func(_ context.Context, network, addr string) (c net.Conn, err error) {
 					err = ctl.Do(func() error { c, err = net.Dial(network, addr); return err })
 					return c, err
-				}}}
+				},
+			},
+		}
 		text := base64.StdEncoding.EncodeToString
 		end := []byte(prefix)
 		end[len(end)-1]++

@@ -22,8 +22,7 @@ func TestReleasedAddressIsForgotten(t *testing.T) {
 	if err := os.Mkdir(store, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	text :=
-		"apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: p}\nspec:\n  regions: [{cidr: 10.9.0.0/24, blockSize: 26}]\n  cooldownSeconds: 1\n"
+	text := "apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: p}\nspec:\n  regions: [{cidr: 10.9.0.0/24, blockSize: 26}]\n  cooldownSeconds: 1\n"
 	if err := os.WriteFile(store+"/pool.yaml", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -129,8 +129,11 @@ func (k *kubeWorld) sandbox(name, uid string, node int) pair {
 	ns := nettest.NS(k.t, name)
 	conf := runtimeConf("id-"+name, ns)
 	conf.Args = [][2]string{
-		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", name},
-		{"K8S_POD_INFRA_CONTAINER_ID", "id-" + name}, {"K8S_POD_UID", uid},
+		{"IgnoreUnknown", "1"},
+		{"K8S_POD_NAMESPACE", "default"},
+		{"K8S_POD_NAME", name},
+		{"K8S_POD_INFRA_CONTAINER_ID", "id-" + name},
+		{"K8S_POD_UID", uid},
 	}
 	ptp := fmt.Sprintf(`{"name":"net","cniVersion":"1.0.0","plugins":[{"type":"ptp","ipam":%s}]}`,
 		w.ipam(fmt.Sprintf("10.100.%d.0/24", node)))

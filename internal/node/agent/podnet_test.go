@@ -128,7 +128,9 @@ func (p *podnets) runtimes(pod string, ns *netns.NS) (*libcni.NetworkConfigList,
 	}
 	conf := runtimeConf("id-"+pod, ns)
 	conf.Args = [][2]string{
-		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", pod},
+		{"IgnoreUnknown", "1"},
+		{"K8S_POD_NAMESPACE", "default"},
+		{"K8S_POD_NAME", pod},
 		{"K8S_POD_INFRA_CONTAINER_ID", "id-" + pod},
 	}
 	return list, conf

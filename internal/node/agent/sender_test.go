@@ -130,7 +130,9 @@ func (w *world) shopPod(list *libcni.NetworkConfigList, name string, ns *netns.N
 	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		conf := runtimeConf("id-"+name, ns)
 		conf.Args = [][2]string{
-			{"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", "uid-" + name},
+			{"K8S_POD_NAMESPACE", "shop"},
+			{"K8S_POD_NAME", name},
+			{"K8S_POD_UID", "uid-" + name},
 			{"K8S_POD_INFRA_CONTAINER_ID", conf.ContainerID},
 		}
 		r, err := w.cni.AddNetworkList(w.ctx(), list, conf)

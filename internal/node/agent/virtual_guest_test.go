@@ -253,8 +253,7 @@ func TestMachineRefused(t *testing.T) {
 	in.VM.Interfaces[0].Network.CIDR4 = netip.Prefix{}
 	_, err := w.machines().Start(w.ctx(), host.Pod{NS: ns}, in)
 	var fault *model.Fault
-	want :=
-		`spec.domain.devices.interfaces[0].name: network "default": the pod has no link eth0 (the pod must be attached to the network first)`
+	want := `spec.domain.devices.interfaces[0].name: network "default": the pod has no link eth0 (the pod must be attached to the network first)`
 	if !errors.As(err, &fault) || fault.Code != model.CodeInvalidEnv || err.Error() != want {
 		t.Errorf("\n got %v\nwant %s", err, want)
 	}

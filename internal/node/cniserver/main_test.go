@@ -142,7 +142,8 @@ func serveAt(t *testing.T, rec *recorder, socket string) (stop func()) {
 		t.Fatal(err)
 	}
 	ready := make(chan struct{})
-	s, err := New(Config{Now: time.Now,
+	s, err := New(Config{
+		Now:    time.Now,
 		Socket: socket, Attacher: rec, Memory: rec, Own: []*netns.NS{own}, Ready: func() { close(ready) },
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})

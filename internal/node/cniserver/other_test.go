@@ -27,7 +27,8 @@ func TestOtherVerbs(t *testing.T) {
 	defer func() { _ = own.Close() }()
 	rec, ready := &recorder{}, make(chan struct{})
 	socket := filepath.Join(t.TempDir(), "agent.sock")
-	s, err := New(Config{Now: time.Now,
+	s, err := New(Config{
+		Now:    time.Now,
 		Socket: socket, Attacher: rec, Memory: rec, Own: []*netns.NS{own}, Log: slog.New(slog.DiscardHandler),
 		Ready: func() { close(ready) },
 		Verbs: map[string]Verb{

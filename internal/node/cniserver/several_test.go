@@ -45,9 +45,11 @@ func callFor(verb, id string, valid ...model.AttachmentKey) cni.Call {
 	if verb == cni.GC {
 		r.IfName = ""
 	}
-	return cni.Call{Command: verb, Request: r, Valid: valid,
+	return cni.Call{
+		Command: verb, Request: r, Valid: valid,
 		Conf: []byte(`{"name":"outer","cniVersion":"1.1.0","type":"multus","cniDir":"/nonsuch",
-	  "delegates":[{"name":"pods","type":"ptp"}]}`)}
+	  "delegates":[{"name":"pods","type":"ptp"}]}`),
+	}
 }
 
 // CHECK and DEL look at all that a pod has; the delegate in whose place it asked for another network is none of it.

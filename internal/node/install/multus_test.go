@@ -242,12 +242,16 @@ func TestOwn(t *testing.T) {
 			},
 			`{"ipam":{"assign_ipv4":"false","assign_ipv6":"true","type":"calico-ipam"},"mtu":1500,"policy":{"type":"k8s"},"type":"calico"}`,
 		},
-		"bridge": {Own{CIDRs: prefixes[:1], Bridge: true},
+		"bridge": {
+			Own{CIDRs: prefixes[:1], Bridge: true},
 			`{"bridge":"weft0","hairpinMode":true,"ipam":{"ranges":[[{"subnet":"10.244.1.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}],"type":"host-local"},` +
-				`"isGateway":true,"type":"bridge"}`},
-		"trusted": {Own{CIDRs: prefixes[:1], Bridge: true, Unguarded: true},
+				`"isGateway":true,"type":"bridge"}`,
+		},
+		"trusted": {
+			Own{CIDRs: prefixes[:1], Bridge: true, Unguarded: true},
 			`{"bridge":"weft0","guard":false,"hairpinMode":true,"ipam":{"ranges":[[{"subnet":"10.244.1.0/24"}]],` +
-				`"routes":[{"dst":"0.0.0.0/0"}],"type":"host-local"},"isGateway":true,"type":"bridge"}`},
+				`"routes":[{"dst":"0.0.0.0/0"}],"type":"host-local"},"isGateway":true,"type":"bridge"}`,
+		},
 	} {
 		if got, err := want.own.Plugin(); err != nil || string(got) != want.text {
 			t.Errorf("%s: %v\n got %s\nwant %s", name, err, got, want.text)

@@ -12,7 +12,8 @@ import (
 // TestRank: the nodes of a cluster have ranks that differ, whichever of them asks; a node finds its own object.
 func TestRank(t *testing.T) {
 	c := &model.Cluster{Nodes: []model.Node{
-		{Name: "a", Labels: map[string]string{"n": "a"}}, {Name: "b", Labels: map[string]string{"n": "b"}},
+		{Name: "a", Labels: map[string]string{"n": "a"}},
+		{Name: "b", Labels: map[string]string{"n": "b"}},
 		{Name: "c", Labels: map[string]string{"n": "c"}},
 	}}
 	var ranks []int

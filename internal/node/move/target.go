@@ -49,16 +49,11 @@ func (f *follower) await(ctx context.Context, rec attach.Record) {
 				how = "its status"
 			}
 		case <-f.wake:
-			if now, found, err := f.m.cfg.Records.Get(f.key); err == nil && (!found || !now.Standby) {
-				return // somebody else has switched it
+			if f.switched() {
+				return
 			}
 			f.bring(early)
-			if !w.allowed {
-				f.reread.Notify() // a move may allow it
-			}
-			if awaited && f.deserted() {
-				how = "the other node"
-			}
+			how = f.woken(w.allowed, awaited)
 		}
 		if how = w.sign(f, how); how == "" {
 			continue
@@ -74,6 +69,24 @@ func (f *follower) await(ctx context.Context, rec attach.Record) {
 		}
 		return
 	}
+}
+
+// switched reports whether somebody else has switched the attachment, or it is gone.
+func (f *follower) switched() bool {
+	now, found, err := f.m.cfg.Records.Get(f.key)
+	return err == nil && (!found || !now.Standby)
+}
+
+// woken looks again at who may have the addresses, and who still has them; it names the sign that the machine is here,
+// if that is one.
+func (f *follower) woken(allowed, awaited bool) string {
+	if !allowed {
+		f.reread.Notify() // a move may allow it
+	}
+	if awaited && f.deserted() {
+		return "the other node"
+	}
+	return ""
 }
 
 // waiting is what is known while a machine is awaited.

@@ -15,8 +15,12 @@ import (
 func TestOrdered(t *testing.T) {
 	pod := func(name string) policy.Place { return policy.Place{Pod: model.PodRef{Namespace: "shop", Name: name}} }
 	in := []policy.Change{
-		{Place: pod("a"), Made: true}, {Place: pod("b"), Gone: true}, {Place: pod("c")},
-		{Place: policy.Place{Ports: true}, Made: true}, {Place: policy.Place{}}, {Place: pod("d"), Gone: true},
+		{Place: pod("a"), Made: true},
+		{Place: pod("b"), Gone: true},
+		{Place: pod("c")},
+		{Place: policy.Place{Ports: true}, Made: true},
+		{Place: policy.Place{}},
+		{Place: pod("d"), Gone: true},
 	}
 	want := []int{3, 4, 1, 5, 0, 2}
 	for i, c := range ordered(in) {

@@ -47,7 +47,8 @@ func TestAnyToAny(t *testing.T) {
 		{mesh.Config{}, cluster, ""},
 		{mesh.Config{Backend: "vxlan"}, cluster, ""},
 		{
-			mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{VNI: 7, Port: 4789, GBP: true, Learning: true, MTU: 1400}}, cluster,
+			mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{VNI: 7, Port: 4789, GBP: true, Learning: true, MTU: 1400}},
+			cluster,
 			"",
 		},
 		{mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{DirectRouting: true}, Masquerade: network}, &fewer, ""},

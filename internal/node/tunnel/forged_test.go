@@ -90,11 +90,9 @@ func wrapped(t *testing.T, backend string, to *machine, packet []byte) (port int
 func send(t *testing.T, from *netns.NS, to string, port, protocol int, payload []byte) {
 	t.Helper()
 	err := from.Do(func() error {
-		network, addr := "udp", net.JoinHostPort(to, "8472")
+		network, addr := "ip:"+map[int]string{4: "4", 41: "41"}[protocol], to
 		if port != 0 {
-			addr = netip.AddrPortFrom(netip.MustParseAddr(to), uint16(port)).String()
-		} else {
-			network, addr = "ip:"+map[int]string{4: "4", 41: "41"}[protocol], to
+			network, addr = "udp", netip.AddrPortFrom(netip.MustParseAddr(to), uint16(port)).String()
 		}
 		c, err := net.Dial(network, addr)
 		if err != nil {

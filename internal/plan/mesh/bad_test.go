@@ -79,11 +79,15 @@ func TestBadFacts(t *testing.T) {
 			`node b: mesh: back end "pigeon" is not known (known: host-gw, vxlan, udp, ipip, wireguard, alloc, extension)`, "b",
 		},
 		{
-			"ipsec", mesh.Config{}, []model.Node{a, publishes(b, "ipsec", ""), c},
+			"ipsec",
+			mesh.Config{},
+			[]model.Node{a, publishes(b, "ipsec", ""), c},
 			`node b: mesh: back end "ipsec" is not supported (use wireguard)`, "b",
 		},
 		{
-			"no podCIDR", mesh.Config{}, []model.Node{a, node("b", "192.168.0.2")},
+			"no podCIDR",
+			mesh.Config{},
+			[]model.Node{a, node("b", "192.168.0.2")},
 			"node b has no podCIDR (set spec.podCIDRs of the Node)", "b",
 		},
 		{
@@ -147,32 +151,39 @@ func TestBadConfig(t *testing.T) {
 		hint string
 	}{
 		{
-			mesh.Config{Backend: "pigeon"}, model.CodeInvalidConf, `mesh: back end "pigeon" is not known`,
+			mesh.Config{Backend: "pigeon"},
+			model.CodeInvalidConf, `mesh: back end "pigeon" is not known`,
 			"known: host-gw, vxlan, udp, ipip, wireguard, alloc, extension",
 		},
 		{
-			mesh.Config{Backend: "ipsec"}, model.CodeUnsupportedField, `mesh: back end "ipsec" is not supported`,
+			mesh.Config{Backend: "ipsec"},
+			model.CodeUnsupportedField, `mesh: back end "ipsec" is not supported`,
 			"use wireguard",
 		},
 		{
-			mesh.Config{Backend: "aws-vpc"}, model.CodeUnsupportedField, `mesh: back end "aws-vpc" is not supported`,
+			mesh.Config{Backend: "aws-vpc"},
+			model.CodeUnsupportedField, `mesh: back end "aws-vpc" is not supported`,
 			"use wireguard",
 		},
 		{mesh.Config{Backend: "gce"}, model.CodeUnsupportedField, `mesh: back end "gce" is not supported`, "use wireguard"},
 		{
-			mesh.Config{Backend: "ali-vpc"}, model.CodeUnsupportedField, `mesh: back end "ali-vpc" is not supported`,
+			mesh.Config{Backend: "ali-vpc"},
+			model.CodeUnsupportedField, `mesh: back end "ali-vpc" is not supported`,
 			"use wireguard",
 		},
 		{
-			mesh.Config{Backend: "tencent-vpc"}, model.CodeUnsupportedField, `mesh: back end "tencent-vpc" is not supported`,
+			mesh.Config{Backend: "tencent-vpc"},
+			model.CodeUnsupportedField, `mesh: back end "tencent-vpc" is not supported`,
 			"use wireguard",
 		},
 		{
-			mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{VNI: 1 << 24}}, model.CodeInvalidConf,
+			mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{VNI: 1 << 24}},
+			model.CodeInvalidConf,
 			"vxlan: VNI 16777216 is not between 1 and 16777215", "flannel's is 1",
 		},
 		{
-			mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{MTU: 117}}, model.CodeInvalidConf,
+			mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{MTU: 117}},
+			model.CodeInvalidConf,
 			"vxlan: MTU 117 is not between 118 and 65535", "leave it out, and it is that of the interface to the other nodes",
 		},
 	} {

@@ -95,7 +95,9 @@ func TestGolden(t *testing.T) {
 			}, links, mesh.Config{},
 		},
 		{
-			"same-address", []model.Node{a, b, node("c", "192.168.0.2", "fd00::3", "10.244.3.0/24", "fd00:244:3::/64")}, links,
+			"same-address",
+			[]model.Node{a, b, node("c", "192.168.0.2", "fd00::3", "10.244.3.0/24", "fd00:244:3::/64")},
+			links,
 			mesh.Config{},
 		},
 		{"no-underlay", []model.Node{a, b}, []string{"eth0 192.168.0.1/24"}, mesh.Config{}},
@@ -115,7 +117,8 @@ func TestGolden(t *testing.T) {
 			},
 		},
 		{
-			"vxlan-direct", []model.Node{a, b, node("far", "192.168.9.2", "fd09::2", "10.244.9.0/24", "fd00:244:9::/64")},
+			"vxlan-direct",
+			[]model.Node{a, b, node("far", "192.168.9.2", "fd09::2", "10.244.9.0/24", "fd00:244:9::/64")},
 			links, vxlan,
 		},
 	} {

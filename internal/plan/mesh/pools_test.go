@@ -75,8 +75,10 @@ func TestPoolsGolden(t *testing.T) {
 	}{
 		{"none", []model.AddressPool{pool("one", "10.1.0.0/16", "none")}, blocks, mesh.Config{}},
 		{
-			"vxlan", []model.AddressPool{pool("one", "10.1.0.0/16", "vxlan"), pool("six", "fd01::/64", "vxlan")},
-			append(slices.Clone(blocks), six...), mesh.Config{TunnelAddrs: own},
+			"vxlan",
+			[]model.AddressPool{pool("one", "10.1.0.0/16", "vxlan"), pool("six", "fd01::/64", "vxlan")},
+			append(slices.Clone(blocks), six...),
+			mesh.Config{TunnelAddrs: own},
 		},
 		{
 			"vxlan-cross", []model.AddressPool{
@@ -85,7 +87,9 @@ func TestPoolsGolden(t *testing.T) {
 		},
 		{"ipip", []model.AddressPool{pool("one", "10.1.0.0/16", "ipip")}, blocks, mesh.Config{TunnelAddrs: own}},
 		{
-			"ipip-cross", []model.AddressPool{pool("one", "10.1.0.0/16", "ipip", "CrossSubnet")}, blocks,
+			"ipip-cross",
+			[]model.AddressPool{pool("one", "10.1.0.0/16", "ipip", "CrossSubnet")},
+			blocks,
 			mesh.Config{TunnelAddrs: own},
 		},
 		{"backend", []model.AddressPool{pool("one", "10.1.0.0/16")}, blocks, mesh.Config{Backend: "vxlan"}},

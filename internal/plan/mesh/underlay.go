@@ -59,7 +59,8 @@ func observeLink(self model.Node, answers state.Answers, link string) (map[int]U
 		switch {
 		case !a.Found:
 			problems = append(problems, Problem{
-				[]string{self.Name}, fmt.Sprintf("node %s: there is no link %s", self.Name, link),
+				[]string{self.Name},
+				fmt.Sprintf("node %s: there is no link %s", self.Name, link),
 				"choose a link that `ip -br addr` shows, or auto",
 			})
 			return found, problems

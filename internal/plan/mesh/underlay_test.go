@@ -33,12 +33,17 @@ func TestInterface(t *testing.T) {
 			"by name", link("fe80::1/64", "fd00::1/64", "10.0.0.1/24"),
 			"[{eth1 10.0.0.1 [10.0.0.0/24] 9000}] [] [10.0.0.1] [route 10.244.2.0/24 via 10.0.0.2 dev eth1] []",
 		},
-		{"no such link", state.Answer{},
+		{
+			"no such link",
+			state.Answer{},
 			"[] [4] [] [] [node a: there is no link eth1 (choose a link that `ip -br addr` shows, or auto) " +
-				"node a has no IPv4 underlay, so no peer's IPv4 pods are reached (give node a an InternalIP of that family that one of its links holds)]"},
-		{"no address", link("fd00::1/64"),
+				"node a has no IPv4 underlay, so no peer's IPv4 pods are reached (give node a an InternalIP of that family that one of its links holds)]",
+		},
+		{
+			"no address", link("fd00::1/64"),
 			"[] [4] [] [] [node a: the link eth1 has no IPv4 address (give it one, or choose a link that `ip -br addr` shows with one, or auto) " +
-				"node a has no IPv4 underlay, so no peer's IPv4 pods are reached (give node a an InternalIP of that family that one of its links holds)]"},
+				"node a has no IPv4 underlay, so no peer's IPv4 pods are reached (give node a an InternalIP of that family that one of its links holds)]",
+		},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			cfg := mesh.Config{Interface: "eth1"}

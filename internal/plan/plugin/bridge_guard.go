@@ -74,10 +74,12 @@ func portGuard(k model.AttachmentKey, port string, mac state.MAC, a addressed, f
 			add(set, mac.String(), ip.Address.Addr().String())
 		}
 	}
-	return state.Table{Family: "bridge", Name: guardTable, Shared: true,
+	return state.Table{
+		Family: "bridge", Name: guardTable, Shared: true,
 		Sets: []state.Set{ports, anybody, macs, own4, own6}, Chains: append(portErrors(), state.Chain{
 			Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: portGuardRules(),
-		})}
+		}),
+	}
 }
 
 // portErrors let who is at a port report errors only about packets that were sent to it, as errorChains do on a routed

@@ -23,8 +23,8 @@ type Calico struct{}
 func (Calico) Type() string { return CalicoType }
 
 // Capabilities says what it can beside planning.
-func (c Calico) Capabilities() Capabilities {
-	return Capabilities{MakesInterface: true, Gates: c.Gates, Wishes: c.Wishes, Brought: c.Brought, DSCP: c.DSCP}
+func (p Calico) Capabilities() Capabilities {
+	return Capabilities{MakesInterface: true, Gates: p.Gates, Wishes: p.Wishes, Brought: p.Brought, DSCP: p.DSCP}
 }
 
 // Keys are the options of Calico's plugin.

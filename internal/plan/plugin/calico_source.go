@@ -69,10 +69,12 @@ func (s source) tables(k model.AttachmentKey) []state.Table {
 		}
 	}
 	return passing([]state.Table{
-		{Family: "inet", Name: SourceTable, Shared: true, Sets: []state.Set{links, own4, own6, unaddressed, more4, more6},
+		{
+			Family: "inet", Name: SourceTable, Shared: true, Sets: []state.Set{links, own4, own6, unaddressed, more4, more6},
 			Chains: append(errorChains(), state.Chain{
 				Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: sourceRules(),
-			})},
+			}),
+		},
 		{Family: "arp", Name: SourceTable, Shared: true, Sets: []state.Set{links4, own, more}, Chains: []state.Chain{{
 			Name: "input", Type: "filter", Hook: "input", Policy: "accept",
 			Rules: []state.NftRule{

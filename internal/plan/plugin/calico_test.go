@@ -127,11 +127,13 @@ func TestCalicoRefusals(t *testing.T) {
 	}{
 		{nil, v4(), model.CodeTryAgain, "plugin calico: /var/lib/calico/mtu is not there yet"},
 		{
-			state.Answers{mtu: {Found: true, Value: "x"}}, v4(), model.CodeInvalidConf,
+			state.Answers{mtu: {Found: true, Value: "x"}},
+			v4(), model.CodeInvalidConf,
 			`plugin calico: /var/lib/calico/mtu: "x" is no MTU`,
 		},
 		{
-			state.Answers{mtu: {Found: true, Value: "12"}}, v4(), model.CodeInvalidConf,
+			state.Answers{mtu: {Found: true, Value: "12"}},
+			v4(), model.CodeInvalidConf,
 			"plugin calico: mtu 12 is not between 68 and 65535",
 		},
 		{state.Answers{mtu: {Found: true, Value: "1400"}}, nil, model.CodeInvalidConf, "plugin calico: ipam gave no address"},
@@ -141,7 +143,8 @@ func TestCalicoRefusals(t *testing.T) {
 			`interface "calic0ffee" exists already on the node (weft:net/other/eth0)`,
 		},
 		{
-			state.Answers{freeName(request()): {Found: true}}, v4(), model.CodeExists,
+			state.Answers{freeName(request()): {Found: true}},
+			v4(), model.CodeExists,
 			`interface "eth0" exists already in /run/netns/c0ffee`,
 		},
 	} {

@@ -212,8 +212,7 @@ func TestCalicoBadWords(t *testing.T) {
 			}
 		}
 	}
-	noIPAM :=
-		`{"type":"calico","policy":{"type":"k8s"},"ipam":{"type":"host-local"},"feature_control":{"ip_addrs_no_ipam":true}}`
+	noIPAM := `{"type":"calico","policy":{"type":"k8s"},"ipam":{"type":"host-local"},"feature_control":{"ip_addrs_no_ipam":true}}`
 	if _, err := wordsOf(noIPAM, map[string]string{"cni.projectcalico.org/ipAddrsNoIpam": `["10.0.0.1"]`}); err == nil ||
 		err.Error() != cni+"ipAddrsNoIpam: ipam.type is host-local (it needs calico-ipam)" {
 		t.Error(err)

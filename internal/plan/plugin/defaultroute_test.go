@@ -27,7 +27,8 @@ func withDefaults(conf string) Input {
 			{Interface: &zero, Address: netip.MustParsePrefix("fd01::5/64")},
 		},
 		Routes: []model.Route{
-			{Dst: netip.MustParsePrefix("0.0.0.0/0")}, {Dst: netip.MustParsePrefix("::/0")},
+			{Dst: netip.MustParsePrefix("0.0.0.0/0")},
+			{Dst: netip.MustParsePrefix("::/0")},
 			{Dst: netip.MustParsePrefix("10.9.0.0/16")},
 		},
 	}
@@ -54,7 +55,10 @@ func TestDefaultRoute(t *testing.T) {
 		{"drop one family", `{"drop":["4"]}`, nil, []int{1, 2, 3}, nil, []string{"::/0", "10.9.0.0/16"}},
 		{"drop both", `{"drop":["4","6"]}`, nil, []int{2, 3}, nil, []string{"10.9.0.0/16"}},
 		{
-			"yield where there is one", `{"yield":true}`, state.Answers{otherDefault("6", "net1"): other}, []int{0, 2, 3}, nil,
+			"yield where there is one", `{"yield":true}`,
+			state.Answers{otherDefault("6", "net1"): other},
+			[]int{0, 2, 3},
+			nil,
 			[]string{"0.0.0.0/0", "10.9.0.0/16"},
 		},
 		{

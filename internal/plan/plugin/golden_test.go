@@ -102,7 +102,8 @@ func goldens() map[string]Input {
 		"bridge-plain": {Conf: confOf(`{"type":"bridge","ipam":{"type":"x"}}`), IPAM: v4()},
 		"bridge-gateway": {
 			Conf: confOf(`{"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipMasq":true,"hairpinMode":true,"mtu":1400,
-			"ipam":{"type":"x"}}`), IPAM: dual()},
+			"ipam":{"type":"x"}}`), IPAM: dual(),
+		},
 		"bridge-no-gateway-given": {
 			Conf: confOf(`{"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipam":{"type":"x"}}`),
 			IPAM: &model.Result{IPs: []model.IP{ip("10.1.0.5/24", ""), ip("fd00:1::5/64", "")}},

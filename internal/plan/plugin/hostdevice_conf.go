@@ -55,14 +55,14 @@ func readHostDevice(conf model.PluginConf) (hostDeviceConf, error) {
 	case 0:
 		return c, model.Faultf(model.CodeInvalidConf, nameOneDevice, "plugin host-device: no device is named")
 	case 1:
-		return c, c.check(conf)
+		return c, c.check()
 	}
 	return c, model.Faultf(model.CodeInvalidConf, nameOneDevice, "plugin host-device: %s exclude each other",
 		strings.Join(given, " and "))
 }
 
 // check refuses words that cannot be the device's.
-func (c *hostDeviceConf) check(conf model.PluginConf) error {
+func (c *hostDeviceConf) check() error {
 	switch {
 	case c.Device != "":
 		if c.Device == lo {

@@ -21,7 +21,8 @@ func TestRefusals(t *testing.T) {
 		want []string
 	}{
 		"interface exists": {
-			Input{Conf: confOf(`{"type":"bridge"}`), Answers: exists(state.Pod, state.Link{Name: "eth0"})}, model.CodeExists,
+			Input{Conf: confOf(`{"type":"bridge"}`), Answers: exists(state.Pod, state.Link{Name: "eth0"})},
+			model.CodeExists,
 			[]string{`"eth0"`, "/run/netns/c0ffee", "CNI_IFNAME"},
 		},
 		"ptp exists": {
@@ -48,7 +49,8 @@ func TestRefusals(t *testing.T) {
 			}, model.CodeInvalidConf, []string{"10.0.0.1/24 has no gateway"},
 		},
 		"no address": {
-			Input{Conf: confOf(`{"type":"bridge","ipam":{"type":"x"}}`), IPAM: &model.Result{}}, model.CodeInvalidConf,
+			Input{Conf: confOf(`{"type":"bridge","ipam":{"type":"x"}}`), IPAM: &model.Result{}},
+			model.CodeInvalidConf,
 			[]string{"no address"},
 		},
 		"families": {
@@ -71,7 +73,8 @@ func TestRefusals(t *testing.T) {
 		},
 		"ptp without ipam": {Input{Conf: confOf(`{"type":"ptp"}`)}, model.CodeInvalidConf, []string{"ipam.type is missing"}},
 		"both modes": {
-			Input{Conf: confOf(`{"type":"bridge","hairpinMode":true,"promiscMode":true}`)}, model.CodeInvalidConf,
+			Input{Conf: confOf(`{"type":"bridge","hairpinMode":true,"promiscMode":true}`)},
+			model.CodeInvalidConf,
 			[]string{"hairpinMode", "promiscMode"},
 		},
 		"bridge name": {
@@ -85,16 +88,19 @@ func TestRefusals(t *testing.T) {
 			Input{Conf: confOf(`{"type":"bridge","vlan":"20"}`)}, model.CodeDecode, []string{"bridge: vlan is string, want int"},
 		},
 		"mac": {
-			Input{Conf: confOf(`{"type":"bridge","runtimeConfig":{"mac":"zz"}}`)}, model.CodeInvalidConf,
+			Input{Conf: confOf(`{"type":"bridge","runtimeConfig":{"mac":"zz"}}`)},
+			model.CodeInvalidConf,
 			[]string{"runtimeConfig.mac", "zz"},
 		},
 		"multicast mac": {
-			Input{Conf: confOf(`{"type":"bridge","args":{"cni":{"mac":"01:00:00:00:00:01"}}}`)}, model.CodeInvalidConf,
+			Input{Conf: confOf(`{"type":"bridge","args":{"cni":{"mac":"01:00:00:00:00:01"}}}`)},
+			model.CodeInvalidConf,
 			[]string{"args.cni.mac", "unicast"},
 		},
 		"iptables absent": {
 			Input{Conf: confOf(`{"type":"ptp","ipMasq":true,"ipMasqBackend":"iptables","ipam":{"type":"x"}}`), IPAM: v4()},
-			model.CodeInvalidConf, []string{`ipMasqBackend "iptables" needs the program iptables-restore`},
+			model.CodeInvalidConf,
+			[]string{`ipMasqBackend "iptables" needs the program iptables-restore`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

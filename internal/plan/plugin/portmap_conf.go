@@ -298,7 +298,8 @@ func (Portmap) Doubts(raw json.RawMessage) []model.Doubt {
 		on  bool
 		key string
 	}{
-		{c.MasqAll, "masqAll"}, {c.MarkMasqBit != nil, "markMasqBit"},
+		{c.MasqAll, "masqAll"},
+		{c.MarkMasqBit != nil, "markMasqBit"},
 		{c.ExternalSetMarkChain != nil, "externalSetMarkChain"},
 	} {
 		if o.on {

@@ -208,7 +208,9 @@ func TestBadPorts(t *testing.T) {
 			`plugin portmap: runtimeConfig.portMappings is object, want list`,
 		},
 		{
-			`{"type":"portmap"}`, Chain{}, 7,
+			`{"type":"portmap"}`,
+			Chain{},
+			7,
 			`plugin portmap: prevResult is missing (put it into a list, behind the plugin that makes the interface)`,
 		},
 		{

@@ -212,7 +212,9 @@ func TestBadShapes(t *testing.T) {
 			`plugin bandwidth: runtimeConfig.bandwidth is array, want object`,
 		},
 		{
-			`{"type":"bandwidth"}`, Chain{}, nil, 7,
+			`{"type":"bandwidth"}`,
+			Chain{},
+			nil, 7,
 			`plugin bandwidth: prevResult is missing (put it into a list, behind the plugin that makes the interface)`,
 		},
 		{
@@ -260,7 +262,9 @@ func TestBadShapes(t *testing.T) {
 		},
 		{`{"type":"firewall","firewalldZone":5}`, pair, nil, 6, `plugin firewall: firewalldZone is number, want string`},
 		{
-			`{"type":"firewall"}`, Chain{}, nil, 7,
+			`{"type":"firewall"}`,
+			Chain{},
+			nil, 7,
 			`plugin firewall: prevResult is missing (put it into a list, behind the plugin that makes the interface)`,
 		},
 		{

@@ -17,12 +17,14 @@ func SpoofCheck(k model.AttachmentKey, port string, mac state.MAC) state.Table {
 		ports.Elements = []state.Element{{Key: []string{port}, Comment: mark}}
 		sources.Elements = []state.Element{{Key: []string{port, mac.String()}, Comment: mark}}
 	}
-	return state.Table{Family: "bridge", Name: "weft_spoof", Shared: true, Sets: []state.Set{ports, sources},
+	return state.Table{
+		Family: "bridge", Name: "weft_spoof", Shared: true, Sets: []state.Set{ports, sources},
 		Chains: []state.Chain{{
 			Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept",
 			Rules: []state.NftRule{
 				{Text: "iifname . ether saddr @sources accept"},
 				{Text: "iifname @ports drop"},
 			},
-		}}}
+		}},
+	}
 }

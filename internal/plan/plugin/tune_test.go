@@ -102,9 +102,11 @@ func tuneGoldens() map[string]Input {
 	const tuned = `{"type":"tuning","mac":"02:00:00:00:00:77","mtu":1400,"promisc":true,"allmulti":true,"txQLen":0,
 		"sysctl":{"net.ipv4.conf.IFNAME.arp_filter":"1","net.core.somaxconn":"500"}}`
 	return map[string]Input{
-		"tuning": {Conf: confOf(tuned), Chain: inKernel(),
+		"tuning": {
+			Conf: confOf(tuned), Chain: inKernel(),
 			Answers: answers(eth0, podSysctl("net/core/somaxconn", "4096"), podSysctl("net/ipv4/conf/eth0/arp_filter", "0"),
-				state.Answers{allowList(): {Found: true, Value: "^net.core\\.\n\n arp_filter$ \n"}})},
+				state.Answers{allowList(): {Found: true, Value: "^net.core\\.\n\n arp_filter$ \n"}}),
+		},
 		"tuning-chain": {Conf: confOf(tuned), Chain: behind(), Answers: podSysctl("net/core/somaxconn", "4096")},
 		"tuning-args": {
 			Conf: confOf(

@@ -93,16 +93,18 @@ func TestChanges(t *testing.T) {
 			"another one of its name", func() { q := newPod("far3", "db", "10.0.2.9"); q.UID, q.IPs = "new", nil; x.SetPod(q) },
 			"-pods4 10.0.2.9",
 		},
-		{"an interface here", func() {
-			near := newPod("near", "web", "10.0.1.9")
-			near.Node = "n1"
-			x.SetPod(near)
-			x.SetEndpoint(model.WorkloadEndpoint{
-				Pod: model.PodRef{Namespace: "shop", Name: "near", UID: "u-near"}, Node: "n1", IfName: "eth0",
-				HostLink: "cali-near", Addrs: []netip.Addr{netip.MustParseAddr("10.0.1.9")}, HostEnd: model.HostEndRouted,
-			})
+		{
+			"an interface here", func() {
+				near := newPod("near", "web", "10.0.1.9")
+				near.Node = "n1"
+				x.SetPod(near)
+				x.SetEndpoint(model.WorkloadEndpoint{
+					Pod: model.PodRef{Namespace: "shop", Name: "near", UID: "u-near"}, Node: "n1", IfName: "eth0",
+					HostLink: "cali-near", Addrs: []netip.Addr{netip.MustParseAddr("10.0.1.9")}, HostEnd: model.HostEndRouted,
+				})
+			},
+			`+pods4 10.0.1.9; +ingress "cali-near" goto pods/ca33bbdf3d0f4314/in; +egress "cali-near" goto pods/9c1180c76c2878b8/out`,
 		},
-			`+pods4 10.0.1.9; +ingress "cali-near" goto pods/ca33bbdf3d0f4314/in; +egress "cali-near" goto pods/9c1180c76c2878b8/out`},
 		{
 			"a namespace's labels", func() { x.SetNamespace(model.Namespace{Name: "other"}) },
 			"-named4 10.0.1.3 . udp . 5353; -pods4 10.0.1.3",

@@ -75,7 +75,8 @@ func TestMemories(t *testing.T) {
 	elements := map[string]string{}
 	for _, m := range policy.Memories() {
 		for _, key := range [][]string{
-			{"tcp", "10.0.0.1", "4000", "10.0.0.2", "80"}, {"icmp", "fd00::1", "7", "fd00::2", "7"},
+			{"tcp", "10.0.0.1", "4000", "10.0.0.2", "80"},
+			{"icmp", "fd00::1", "7", "fd00::2", "7"},
 			{"gre", "10.0.0.1", "10.0.0.2"},
 		} {
 			if f, ok := m.Flow(state.Element{Key: key}); !ok || f.Src.String() != key[1] ||

@@ -43,23 +43,28 @@ func TestRefused(t *testing.T) {
 		want string
 	}{
 		"no link": {
-			Input{VM: machine(reserved), Answers: answers()}, model.CodeInvalidEnv,
+			Input{VM: machine(reserved), Answers: answers()},
+			model.CodeInvalidEnv,
 			nic + `.name: network "default": the pod has no link eth0`,
 		},
 		"no device": {
-			Input{VM: machine(model.VMInterface{Name: "fast", Binding: model.VMSRIOV})}, model.CodeInvalidEnv,
+			Input{VM: machine(model.VMInterface{Name: "fast", Binding: model.VMSRIOV})},
+			model.CodeInvalidEnv,
 			nic + `.sriov: network "fast": the PCI address of its device is not known`,
 		},
 		"tap there": {
-			Input{VM: machine(masq()), Answers: with("tap0")}, model.CodeExists,
+			Input{VM: machine(masq()), Answers: with("tap0")},
+			model.CodeExists,
 			nic + `.name: network "default": the pod has a link tap0 already (tun)`,
 		},
 		"bridge there": {
-			Input{VM: machine(bridged("default")), Answers: with("k6t-eth0")}, model.CodeExists,
+			Input{VM: machine(bridged("default")), Answers: with("k6t-eth0")},
+			model.CodeExists,
 			nic + `.name: network "default": the pod has a link k6t-eth0 already (tun)`,
 		},
 		"moved there": {
-			Input{VM: machine(bridged("default")), Answers: with("eth0-nic")}, model.CodeExists,
+			Input{VM: machine(bridged("default")), Answers: with("eth0-nic")},
+			model.CodeExists,
 			nic + `.name: network "default": the pod has a link eth0-nic already (tun)`,
 		},
 		"tap of another": {

@@ -32,7 +32,8 @@ func attached() state.Fragment {
 			Neighs: []state.Neigh{{Link: "eth0", IP: netip.MustParseAddr("10.1.0.1"), MAC: state.SeedMAC("gw")}},
 			Qdiscs: []state.Qdisc{{Link: "eth0"}},
 			Sysctls: []state.Sysctl{
-				{Name: forward4, Value: "0"}, {Name: "net/ipv4/conf/eth0/arp_notify", Value: "1"},
+				{Name: forward4, Value: "0"},
+				{Name: "net/ipv4/conf/eth0/arp_notify", Value: "1"},
 				{Name: "net/core/somaxconn", Value: "9"},
 			},
 		},

@@ -59,7 +59,8 @@ func TestDirectRefused(t *testing.T) {
 			nic + ": the pod's link eth0 has an MTU of 1279, IPv6 needs 1280",
 		},
 		"tap there": {
-			Input{VM: machine(joined("default")), Answers: with}, model.CodeExists,
+			Input{VM: machine(joined("default")), Answers: with},
+			model.CodeExists,
 			nic + `.name: network "default": the pod has a link tap0 already (tun)`,
 		},
 		"subnet": {

@@ -155,7 +155,8 @@ func clusterDNS() model.DNS {
 
 func goldens() map[string]Input {
 	web := []model.VMPorts{
-		{Protocol: "tcp", First: 80, Last: 80}, {Protocol: "udp", First: 53, Last: 53},
+		{Protocol: "tcp", First: 80, Last: 80},
+		{Protocol: "udp", First: 53, Last: 53},
 		{Protocol: "tcp", First: 22, Last: 22},
 	}
 	ranges := []model.VMPorts{{Protocol: "tcp", First: 8000, Last: 8099}, {Protocol: "udp", First: 5000, Last: 5001}}

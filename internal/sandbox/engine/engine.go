@@ -157,7 +157,7 @@ func (e *Engine) Containers() []container.Status {
 }
 
 // step tells the fault tests where we are.
-func (e *Engine) step(format string, args ...any) { e.cfg.Step(fmt.Sprintf(format, args...)) }
+func (e *Engine) step(name string) { e.cfg.Step(name) }
 
 // ctxFor bounds a call about the network: what kubelet allows a sandbox to take. When ctx ends, the plugins get a
 // moment to end too: what a plugin leaves that is killed in the middle, only the better ones find again.

@@ -16,7 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/flock"
 )
 
-func sleep(t *testing.T, env ...string) (*exec.Cmd, ID) {
+func sleep(t *testing.T, env ...string) ID {
 	t.Helper()
 	cmd := exec.Command("sleep", "100")
 	cmd.Env = append(os.Environ(), env...)
@@ -29,12 +29,12 @@ func sleep(t *testing.T, env ...string) (*exec.Cmd, ID) {
 		t.Fatal("it is not there")
 	}
 	go func() { _ = cmd.Wait() }()
-	return cmd, id
+	return id
 }
 
 // Nothing is sent to a process that has the number and another start time.
 func TestAnotherStartIsAnotherProcess(t *testing.T) {
-	_, id := sleep(t)
+	id := sleep(t)
 	other := ID{PID: id.PID, Start: id.Start + 1}
 	if other.Alive() {
 		t.Error("it counts as alive")
@@ -54,7 +54,7 @@ func TestAnotherStartIsAnotherProcess(t *testing.T) {
 }
 
 func TestEnd(t *testing.T) {
-	_, id := sleep(t)
+	id := sleep(t)
 	if err := id.End(context.Background(), 5*time.Second); err != nil || id.Alive() {
 		t.Errorf("%v, alive %v", err, id.Alive())
 	}
@@ -65,8 +65,8 @@ func TestEnd(t *testing.T) {
 
 func TestMarked(t *testing.T) {
 	mark := t.Name() + time.Now().String()
-	_, a := sleep(t, "WEFT_X="+mark)
-	_, b := sleep(t, "WEFT_X="+mark+"2")
+	a := sleep(t, "WEFT_X="+mark)
+	b := sleep(t, "WEFT_X="+mark+"2")
 	got, err := Marked("WEFT_X", mark)
 	if err != nil || len(got) != 1 || got[0] != a {
 		t.Errorf("%v, %v", got, err)

@@ -111,10 +111,12 @@ func TestSeed(t *testing.T) {
 		nettest.Without(t, "no xorriso")
 	}
 	dir := t.TempDir()
-	d := manifest.Disk{Name: "seed", Kind: manifest.CloudInit, Bus: "sata",
+	d := manifest.Disk{
+		Name: "seed", Kind: manifest.CloudInit, Bus: "sata",
 		Seed: &manifest.Seed{Label: "cidata", Files: map[string]string{
 			"user-data": "#cloud-config\n", "openstack/latest/meta_data.json": "{}",
-		}}}
+		}},
+	}
 	got, err := Config{Dir: dir}.Open(t.Context(), []manifest.Disk{d})
 	if err != nil || len(got) != 1 || !got[0].ReadOnly {
 		t.Fatalf("%+v %v", got, err)

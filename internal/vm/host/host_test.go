@@ -41,7 +41,8 @@ func machine() plan.Input {
 				Name: "default", Primary: true, Pod: true, CIDR4: netip.MustParsePrefix("10.0.2.0/24"),
 				CIDR6: netip.MustParsePrefix("fd10:0:2::/120"),
 			},
-		}}}}
+		}}},
+	}
 }
 
 // TestAlone: without an agent this process does all of it.

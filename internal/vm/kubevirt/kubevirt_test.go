@@ -54,9 +54,11 @@ func TestSameAsKubeVirt(t *testing.T) {
 	for _, c := range [][2]string{
 		{DeprecatedNonRootVMIAnnotation, whole.DeprecatedNonRootVMIAnnotation},
 		{MigrationTransportUnixAnnotation, whole.MigrationTransportUnixAnnotation},
-		{VirtIO, whole.VirtIO}, {InterfaceStateLinkUp, string(whole.InterfaceStateLinkUp)},
+		{VirtIO, whole.VirtIO},
+		{InterfaceStateLinkUp, string(whole.InterfaceStateLinkUp)},
 		{InterfaceStateLinkDown, string(whole.InterfaceStateLinkDown)},
-		{InterfaceStateAbsent, string(whole.InterfaceStateAbsent)}, {string(DiskBusSATA), string(whole.DiskBusSATA)},
+		{InterfaceStateAbsent, string(whole.InterfaceStateAbsent)},
+		{string(DiskBusSATA), string(whole.DiskBusSATA)},
 		{HostDiskExistsOrCreate, string(whole.HostDiskExistsOrCreate)},
 		{MigrationTransportUnix, string(whole.MigrationTransportUnix)},
 		{DefaultPodNetwork().Name, whole.DefaultPodNetwork().Name},

@@ -114,11 +114,13 @@ func TestDisks(t *testing.T) {
 		{Name: "root", At: at(0), Kind: ContainerDisk, Bus: "virtio", BootOrder: 1, Serial: "s1"},
 		{Name: "data", At: at(1), Kind: HostDisk, File: "/data/disk.img", Create: true, Size: 1 << 30, Bus: "sata"},
 		{Name: "scratch", At: at(2), Kind: EmptyDisk, Size: 2 << 20, Bus: "scsi", ReadOnly: true},
-		{Name: "seed", At: at(3), Kind: CloudInit, Bus: "sata", CDROM: true, ReadOnly: true,
+		{
+			Name: "seed", At: at(3), Kind: CloudInit, Bus: "sata", CDROM: true, ReadOnly: true,
 			Seed: &Seed{"cidata", map[string]string{
 				"meta-data": `{"instance-id":"web.shop","local-hostname":"www"}`, "user-data": "#cloud-config",
 				"network-config": "version: 2",
-			}}},
+			}},
+		},
 		{Name: "drive", At: at(4), Kind: CloudInit, Bus: "virtio", Seed: &Seed{"config-2", map[string]string{
 			"openstack/latest/meta_data.json": `{"hostname":"www","instance_id":"web.shop","uuid":"web.shop"}`,
 			"openstack/latest/user_data":      "#!",

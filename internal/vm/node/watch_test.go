@@ -67,7 +67,8 @@ func direct() *plan.Input {
 		Join: state.JoinMirred, VM: model.VM{Namespace: "shop", Name: "vm1", Path: "spec", Interfaces: []model.VMInterface{{
 			Name: "default", Binding: model.VMDirect, Model: "virtio",
 			Network: model.VMNetwork{Name: "default", Primary: true, Pod: true},
-		}}}}
+		}}},
+	}
 }
 
 // TestCloseWhileAMachineRuns: an agent ends at once, whatever runs on its node. The machine's network stays.

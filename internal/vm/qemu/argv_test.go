@@ -68,7 +68,9 @@ func TestDevices(t *testing.T) {
 			},
 		},
 		{
-			"sriov", model.VMDevice{Name: "a", HostPCI: "0000:81:01.0"}, 0, 0,
+			"sriov",
+			model.VMDevice{Name: "a", HostPCI: "0000:81:01.0"},
+			0, 0,
 			[]string{"-device", "vfio-pci,host=0000:81:01.0,id=ua-sriov-a"},
 		},
 	} {

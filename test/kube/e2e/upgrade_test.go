@@ -48,9 +48,9 @@ spec:
 	for _, p := range c.allReady(t, ns, 2, time.Minute) {
 		at[p.Spec.NodeName] = p.Status.PodIP
 	}
-	ask := func(method, node, path, body string) string {
+	ask := func(method, node, path, body string) {
 		t.Helper()
-		return c.must(t, "exec", "control", "curl", "-sS", "-f", "-m", "5", "-X", method, "-d", body,
+		c.must(t, "exec", "control", "curl", "-sS", "-f", "-m", "5", "-X", method, "-d", body,
 			"http://"+at[node]+":8080/"+path)
 	}
 	for node, peer := range map[string]string{"node1": "node2", "node2": "node1"} {

@@ -37,12 +37,14 @@ func TestWire(t *testing.T) {
 func FuzzWire(f *testing.F) {
 	kv := &mvccpb.KeyValue{Key: []byte("/a"), Value: []byte("v"), CreateRevision: 3, Lease: 4}
 	for _, m := range []proto.Message{
-		&etcdserverpb.TxnResponse{Header: &etcdserverpb.ResponseHeader{Revision: 5}, Succeeded: true,
+		&etcdserverpb.TxnResponse{
+			Header: &etcdserverpb.ResponseHeader{Revision: 5}, Succeeded: true,
 			Responses: []*etcdserverpb.ResponseOp{{
 				Response: &etcdserverpb.ResponseOp_ResponseRange{
 					ResponseRange: &etcdserverpb.RangeResponse{Kvs: []*mvccpb.KeyValue{kv}},
 				},
-			}}},
+			}},
+		},
 		&etcdserverpb.WatchResponse{
 			Canceled: true, CancelReason: "why", Events: []*mvccpb.Event{{Type: mvccpb.Event_DELETE, Kv: kv}},
 		},

@@ -93,10 +93,7 @@ func (c *client6) Acquire(ctx context.Context, want netip.Addr) (Grant, error) {
 	var last error
 	for pauses := c.world.rounds(); ctx.Err() == nil && c.world.Now().Before(end); {
 		until := c.world.Now().Add(pauses.wait(end))
-		solicit, err := c.message(dhcpv6.MessageTypeSolicit, begin, nil, want)
-		if err != nil {
-			return Grant{}, err
-		}
+		solicit := c.message(dhcpv6.MessageTypeSolicit, begin, nil, want)
 		offer, why, err := c.ask(ctx, solicit, until, dhcpv6.MessageTypeAdvertise)
 		if err != nil {
 			return Grant{}, err
@@ -104,10 +101,7 @@ func (c *client6) Acquire(ctx context.Context, want netip.Addr) (Grant, error) {
 		if last = why; offer == nil {
 			continue
 		}
-		request, err := c.message(dhcpv6.MessageTypeRequest, begin, offer.Options.ServerID(), addressOf(offer))
-		if err != nil {
-			return Grant{}, err
-		}
+		request := c.message(dhcpv6.MessageTypeRequest, begin, offer.Options.ServerID(), addressOf(offer))
 		const tries = 3
 		for n := 0; n < tries && ctx.Err() == nil; n++ {
 			reply, why, err := c.ask(ctx, request, c.world.Now().Add(min(firstPause<<n, c.world.Timeout)),
@@ -139,10 +133,7 @@ func (c *client6) Renew(ctx context.Context, g Grant, rebind bool) (Grant, error
 	begin := c.world.Now()
 	end := begin.Add(c.world.Timeout)
 	for pauses := c.world.rounds(); ctx.Err() == nil && c.world.Now().Before(end); {
-		m, err := c.message(kind, begin, server, addressOf(old))
-		if err != nil {
-			return g, err
-		}
+		m := c.message(kind, begin, server, addressOf(old))
 		reply, why, err := c.ask(ctx, m, c.world.Now().Add(pauses.wait(end)), dhcpv6.MessageTypeReply)
 		switch {
 		case err != nil:
@@ -162,10 +153,7 @@ func (c *client6) Release(ctx context.Context, g Grant) error {
 	if err != nil {
 		return fmt.Errorf("remembered lease: %w", err)
 	}
-	m, err := c.message(dhcpv6.MessageTypeRelease, c.world.Now(), old.Options.ServerID(), addressOf(old))
-	if err != nil {
-		return err
-	}
+	m := c.message(dhcpv6.MessageTypeRelease, c.world.Now(), old.Options.ServerID(), addressOf(old))
 	for range 2 {
 		if err := c.send(m); err != nil {
 			return err
@@ -183,7 +171,7 @@ func (c *client6) Release(ctx context.Context, g Grant) error {
 
 func (c *client6) message(
 	t dhcpv6.MessageType, begin time.Time, server dhcpv6.DUID, addr netip.Addr,
-) (*dhcpv6.Message, error) {
+) *dhcpv6.Message {
 	m := &dhcpv6.Message{MessageType: t}
 	n := c.world.number()
 	m.TransactionID = dhcpv6.TransactionID{byte(n >> 16), byte(n >> 8), byte(n)}
@@ -201,7 +189,7 @@ func (c *client6) message(
 	if t != dhcpv6.MessageTypeRelease {
 		m.AddOption(dhcpv6.OptRequestedOption(dhcpv6.OptionDNSRecursiveNameServer, dhcpv6.OptionDomainSearchList))
 	}
-	return m, nil
+	return m
 }
 
 func (c *client6) send(m *dhcpv6.Message) error {

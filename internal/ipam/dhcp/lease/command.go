@@ -51,7 +51,8 @@ func Command(ctx context.Context, args []string, out Outside) error {
 		name  string
 		value time.Duration
 	}{
-		{"timeout", d.Keeper.World.Timeout}, {"resendmax", d.Keeper.World.ResendMax},
+		{"timeout", d.Keeper.World.Timeout},
+		{"resendmax", d.Keeper.World.ResendMax},
 		{"resendtimeout", d.Keeper.World.ResendTimeout},
 	} {
 		if l.value <= 0 {

@@ -78,7 +78,7 @@ func TestRenew6(t *testing.T) {
 	k := w.keeper()
 	a := ask(w.pod(), "c1", `,"ipv4":false,"ipv6":true`)
 	r := w.add(k, a)
-	flap(t, w, 1) // the lease is confirmed with any server: two minutes are too long to wait
+	flap(t, 1) // the lease is confirmed with any server: two minutes are too long to wait
 	w.until("a rebinding", func() bool { return w.seen("DHCPREBIND") > 0 && w.seen("DHCPREPLY") > 1 })
 	if err := k.Check(t.Context(), a, r); err != nil {
 		t.Error(err)
@@ -87,7 +87,7 @@ func TestRenew6(t *testing.T) {
 }
 
 // flap takes the other end of a container's link down for a moment.
-func flap(t *testing.T, w *wire, n int) {
+func flap(t *testing.T, n int) {
 	t.Helper()
 	host := fmt.Sprintf("dveth%d", n)
 	nettest.Run(t, nil, "ip", "link", "set", host, "down")
@@ -259,7 +259,7 @@ func TestFlap(t *testing.T) {
 	r := w.add(k, a)
 	configured(t, ns, r)
 	before := w.seen("DHCPACK")
-	flap(t, w, 1)
+	flap(t, 1)
 	w.until("a confirmation", func() bool { return w.seen("DHCPACK") > before })
 	if err := k.Check(t.Context(), a, r); err != nil {
 		t.Error(err)

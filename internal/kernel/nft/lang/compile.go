@@ -231,7 +231,7 @@ func (c *compiler) emitProtocolGuard(g field, value []byte) {
 	load := g.load
 	load.Dreg = word(0)
 	c.emit(load, Expr{Name: "cmp", Sreg: word(0), Key: unix.NFT_CMP_EQ, Data: value})
-	c.known, _ = c.known.refine(g, value)
+	c.known = c.known.refine(g, value)
 }
 
 // lookup checks that the set's key is made of the fields.

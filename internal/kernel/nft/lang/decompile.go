@@ -179,7 +179,7 @@ func (r *decompiler) compare(e Expr) bool {
 	}
 	p := clause{text: r.mention(c.field) + " " + op + value}
 	if before := r.known; whole && op == "" {
-		r.known, _ = before.refine(*c.field, e.Data)
+		r.known = before.refine(*c.field, e.Data)
 		if r.known.l3 != before.l3 {
 			p.l3 = r.known.l3
 		}

@@ -40,6 +40,7 @@ func (e Element) SameValue(f Element) bool {
 	return e.Verdict == f.Verdict && bytes.Equal(e.Data, f.Data)
 }
 
+// CompareElements orders elements by their keys, as the kernel's trees do.
 func CompareElements(a, b Element) int {
 	if c := bytes.Compare(a.Key, b.Key); c != 0 {
 		return c

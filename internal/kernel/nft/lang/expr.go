@@ -54,6 +54,7 @@ func (r Register) Number() uint32 {
 	}
 }
 
+// RegisterByNumber names a register as the kernel numbers it: four of 16 bytes, the same memory again in words of 4.
 func RegisterByNumber(n uint32) Register {
 	switch {
 	case n == unix.NFT_REG_VERDICT:

@@ -171,28 +171,23 @@ func protocolGuard(family, l3 byte) (field, []byte) {
 }
 
 // refine says what a comparison of f with value tells of the packet.
-func (p protocols) refine(f field, value []byte) (protocols, bool) {
+func (p protocols) refine(f field, value []byte) protocols {
 	switch f.name {
 	case "meta nfproto":
 		p.l3 = value[0]
-		return p, true
 	case "meta l4proto":
 		p.l4 = value[0]
-		return p, true
 	case "meta protocol":
 		switch binary.BigEndian.Uint16(value) {
 		case unix.ETH_P_IP:
 			p.l3 = protoIPv4
-			return p, true
 		case unix.ETH_P_IPV6:
 			p.l3 = protoIPv6
-			return p, true
 		case unix.ETH_P_ARP:
 			p.l3 = protoARP
-			return p, true
 		}
 	}
-	return p, false
+	return p
 }
 
 // identify finds the field that a load fetches; part is the number of bytes it fetches of it.

@@ -25,6 +25,7 @@ func hooks(family byte) []hookWord {
 	return []hookWord{{"prerouting", 0}, {"input", 1}, {"forward", 2}, {"output", 3}, {"postrouting", 4}}
 }
 
+// HookNumber is the kernel's number of a family's hook; an error where the family has none of that name.
 func HookNumber(family byte, name string) (uint32, error) {
 	for _, h := range hooks(family) {
 		if h.name == name {
@@ -34,6 +35,7 @@ func HookNumber(family byte, name string) (uint32, error) {
 	return 0, fmt.Errorf("hook %q: none of family %s", name, FamilyName(family))
 }
 
+// HookName is the inverse of HookNumber; a number that has no name is said as hookN.
 func HookName(family byte, n uint32) string {
 	for _, h := range hooks(family) {
 		if h.n == n {

@@ -89,7 +89,7 @@ func (c *compiler) value(f field, negated bool) error {
 	case bytes.Equal(lo, hi):
 		c.emit(compare(lo, negated))
 		if !negated {
-			c.known, _ = c.known.refine(f, lo)
+			c.known = c.known.refine(f, lo)
 		}
 	case f.typ.isAddress() && isPrefix && bitsOfPrefix > 0:
 		c.prefix(lo, bitsOfPrefix, negated)

@@ -23,13 +23,28 @@ func rawFields(yield func(field) bool) bool {
 		typ string
 	}{
 		// IPv4
-		{8, "inet_proto"}, {17, "inet_proto"}, {20, "ipv4_addr"}, {24, "ipv4_addr"}, {28, "inet_service"},
-		{30, "inet_service"}, {32, "inet_service"},
+		{8, "inet_proto"},
+		{17, "inet_proto"},
+		{20, "ipv4_addr"},
+		{24, "ipv4_addr"},
+		{28, "inet_service"},
+		{30, "inet_service"},
+		{32, "inet_service"},
 		// VXLAN, IP in IP
-		{12, "integer"}, {13, "inet_service"}, {12, "ipv4_addr"}, {38, "ipv6_addr"}, {42, "ipv4_addr"}, {16, "ipv4_addr"},
-		{46, "ipv4_addr"}, {54, "ipv6_addr"},
+		{12, "integer"},
+		{13, "inet_service"},
+		{12, "ipv4_addr"},
+		{38, "ipv6_addr"},
+		{42, "ipv4_addr"},
+		{16, "ipv4_addr"},
+		{46, "ipv4_addr"},
+		{54, "ipv6_addr"},
 		// IPv6
-		{14, "inet_proto"}, {16, "ipv6_addr"}, {32, "ipv6_addr"}, {48, "inet_service"}, {50, "inet_service"},
+		{14, "inet_proto"},
+		{16, "ipv6_addr"},
+		{32, "ipv6_addr"},
+		{48, "inet_service"},
+		{50, "inet_service"},
 		{52, "inet_service"},
 	} {
 		if !yield(rawField("th", unix.NFT_PAYLOAD_TRANSPORT_HEADER, r.typ, r.at)) {

@@ -27,6 +27,7 @@ type Set struct {
 	Source    state.Set // as the plan said it
 }
 
+// CompileSet turns a set's words, without its elements, into what the kernel is told. Errors say which word cannot be.
 func CompileSet(in state.Set) (Set, error) {
 	s := Set{Name: in.Name, Interval: in.Interval, IsMap: in.Data != "", Verdicts: in.Data == "verdict", Learns: in.Learns}
 	s.Source = state.Set{Key: in.Key, Data: in.Data, Interval: in.Interval, Learns: in.Learns}
@@ -86,6 +87,7 @@ func (s Set) head() state.Set {
 	return out
 }
 
+// ConcatRanges reports whether keys are of several fields of which each may be a range.
 func (s Set) ConcatRanges() bool { return s.Interval && len(s.Key) > 1 }
 
 var errUnknownType = errors.New("unknown type")

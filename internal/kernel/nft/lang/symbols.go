@@ -21,8 +21,12 @@ func (t Type) symbols() []symbol {
 		return []symbol{{"ipv4", 2}, {"ipv6", 10}}
 	case "ether_type":
 		return []symbol{
-			{"ip", unix.ETH_P_IP}, {"arp", unix.ETH_P_ARP}, {"ip6", unix.ETH_P_IPV6}, {"rarp", unix.ETH_P_RARP},
-			{"8021q", unix.ETH_P_8021Q}, {"8021ad", unix.ETH_P_8021AD},
+			{"ip", unix.ETH_P_IP},
+			{"arp", unix.ETH_P_ARP},
+			{"ip6", unix.ETH_P_IPV6},
+			{"rarp", unix.ETH_P_RARP},
+			{"8021q", unix.ETH_P_8021Q},
+			{"8021ad", unix.ETH_P_8021AD},
 		}
 	case "arp_op":
 		return []symbol{{"request", 1}, {"reply", 2}}

@@ -43,10 +43,12 @@ type Rule struct {
 	Handle        uint64
 }
 
+// Same reports whether two rules say the same. A rule that weft cannot read is the same as none.
 func (r Rule) Same(o Rule) bool {
 	return r.Text == o.Text && r.Comment == o.Comment && r.Text != ForeignRule
 }
 
+// Base reports whether packets come to the chain from a hook, and not from other chains alone.
 func (c Chain) Base() bool { return c.Hook != "" }
 
 // SameHead reports whether two chains differ in nothing but policy and rules.
@@ -54,6 +56,7 @@ func (c Chain) SameHead(o Chain) bool {
 	return c.Type == o.Type && c.Hook == o.Hook && c.Priority == o.Priority && c.Device == o.Device
 }
 
+// Set is the set or map of that name, and whether there is one.
 func (t *Table) Set(name string) (Set, bool) {
 	i := slices.IndexFunc(t.Sets, func(s Set) bool { return s.Name == name })
 	if i < 0 {
@@ -62,6 +65,7 @@ func (t *Table) Set(name string) (Set, bool) {
 	return t.Sets[i], true
 }
 
+// Chain is the chain of that name, and whether there is one.
 func (t *Table) Chain(name string) (Chain, bool) {
 	i := slices.IndexFunc(t.Chains, func(c Chain) bool { return c.Name == name })
 	if i < 0 {
@@ -70,6 +74,7 @@ func (t *Table) Chain(name string) (Chain, bool) {
 	return t.Chains[i], true
 }
 
+// HasChain reports whether there is a chain of that name.
 func (t *Table) HasChain(name string) bool {
 	_, ok := t.Chain(name)
 	return ok
@@ -129,6 +134,7 @@ func JoinTables(in []state.Table) []state.Table {
 	return out
 }
 
+// CompileTable compiles a whole table: what its rules name must be in it.
 func CompileTable(in state.Table) (*Table, error) { return CompilePart(in, false) }
 
 // CompilePart compiles a table, or with open a part of one.
@@ -248,6 +254,7 @@ func families() []familyWord {
 	}
 }
 
+// ParseFamily is the kernel's number (NFPROTO_…) of a family that nft names.
 func ParseFamily(name string) (byte, error) {
 	for _, f := range families() {
 		if f.name == name {
@@ -257,6 +264,7 @@ func ParseFamily(name string) (byte, error) {
 	return 0, fmt.Errorf("family %q: want ip, ip6, inet, arp, bridge or netdev", name)
 }
 
+// FamilyName is the inverse of ParseFamily; a number that has no name is said as familyN.
 func FamilyName(n byte) string {
 	for _, f := range families() {
 		if f.n == n {

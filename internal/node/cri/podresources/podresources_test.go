@@ -43,14 +43,16 @@ func TestSocket(t *testing.T) {
 	device := func(resource string, ids ...string) *podresources.ContainerDevices {
 		return &podresources.ContainerDevices{ResourceName: resource, DeviceIds: ids}
 	}
-	claim := &podresources.DynamicResource{ClaimName: "nic", ClaimNamespace: "app",
+	claim := &podresources.DynamicResource{
+		ClaimName: "nic", ClaimNamespace: "app",
 		ClaimResources: []*podresources.ClaimResource{
 			{CdiDevices: []*podresources.CDIDevice{{Name: "example.com/net=eth7"}, {Name: "nonsense"}}},
 			{DriverName: "sriov.example.com", PoolName: "n1", DeviceName: "vf-3"},
 			{DriverName: "sriov.example.com", PoolName: "n1", DeviceName: "vf-1"},
 			{DriverName: "sriov.example.com", PoolName: "other", DeviceName: "vf-9"},
 			{DriverName: "gpu.example.com", PoolName: "n1", DeviceName: "gpu-0"},
-		}}
+		},
+	}
 	s := grpc.NewServer()
 	podresources.RegisterPodResourcesListerServer(
 		s, &kubelet{answer: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{

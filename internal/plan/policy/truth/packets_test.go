@@ -95,7 +95,9 @@ func (l *lab) listen() *ears {
 				}
 			}
 			for _, p := range [][2]int{
-				{unix.AF_INET, unix.IPPROTO_ICMP}, {unix.AF_INET6, unix.IPPROTO_ICMPV6}, {unix.AF_INET, unix.IPPROTO_SCTP},
+				{unix.AF_INET, unix.IPPROTO_ICMP},
+				{unix.AF_INET6, unix.IPPROTO_ICMPV6},
+				{unix.AF_INET, unix.IPPROTO_SCTP},
 				{unix.AF_INET6, unix.IPPROTO_SCTP},
 			} {
 				fd, err := unix.Socket(p[0], unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, p[1])

@@ -168,20 +168,19 @@ func (w *walker) match(tok []string) (rest []string, verdict string, matched boo
 		}
 		return nil, strings.Join(e.Val, " "), true, nil
 	case "!=":
-		_, matched, err = w.compare(tok[1], values)
+		matched, err = w.compare(tok[1], values)
 		return tok[2:], "", !matched, err
 	}
-	_, matched, err = w.compare(tok[0], values)
+	matched, err = w.compare(tok[0], values)
 	return tok[1:], "", matched, err
 }
 
-func (w *walker) compare(text string, values []value) (*state.Element, bool, error) {
+func (w *walker) compare(text string, values []value) (bool, error) {
 	if set, is := strings.CutPrefix(text, "@"); is {
 		e, err := w.lookup(set, values)
-		return e, e != nil, err
+		return e != nil, err
 	}
-	ok, err := values[0].is(text)
-	return nil, ok, err
+	return values[0].is(text)
 }
 
 // lookup finds the element of a set that all values are in.
