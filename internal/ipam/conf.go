@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -138,8 +137,9 @@ func (r Routes) Check() error {
 			return Invalid("a route's gateway has the family of its destination",
 				"ipam.routes[%d]: dst %s and gw %s are of different families", i, route.Dst, route.GW)
 		}
-		if err := checkNumbers(i, route); err != nil {
-			return err
+		if key, value, most := route.Unfit(); key != "" {
+			return Invalid("leave it out for the kernel's own", "ipam.routes[%d].%s %d is not between 0 and %d", i, key, value,
+				most)
 		}
 	}
 	return nil
@@ -158,31 +158,6 @@ func (r Routes) Doubts() []model.Doubt {
 		}
 	}
 	return out
-}
-
-func checkNumbers(i int, r model.Route) error {
-	value := func(p *int) int {
-		if p == nil {
-			return 0
-		}
-		return *p
-	}
-	for _, n := range []struct {
-		key         string
-		value, most int
-	}{
-		{"mtu", r.MTU, math.MaxUint16},
-		{"advmss", r.AdvMSS, math.MaxUint16},
-		{"priority", r.Priority, math.MaxUint32},
-		{"table", value(r.Table), math.MaxUint32},
-		{"scope", value(r.Scope), math.MaxUint8},
-	} {
-		if n.value < 0 || n.value > n.most {
-			return Invalid("leave it out for the kernel's own", "ipam.routes[%d].%s %d is not between 0 and %d", i, n.key,
-				n.value, n.most)
-		}
-	}
-	return nil
 }
 
 // ParseAddr reads an address that may carry a prefix length, as the conventions for "ips" permit.

@@ -4,6 +4,7 @@ package model
 
 import (
 	"encoding/json"
+	"math"
 	"net/netip"
 )
 
@@ -109,6 +110,32 @@ type Route struct {
 	Priority int          `json:"priority,omitempty"`
 	Table    *int         `json:"table,omitempty"`
 	Scope    *int         `json:"scope,omitempty"`
+}
+
+// Unfit names the first number of a route that the kernel has no room for, by its key, and the largest one that fits;
+// the key is empty where all of them fit. No number may be below 0.
+func (r Route) Unfit() (key string, value, most int) {
+	at := func(p *int) int {
+		if p == nil {
+			return 0
+		}
+		return *p
+	}
+	for _, n := range []struct {
+		key         string
+		value, most int
+	}{
+		{"mtu", r.MTU, math.MaxUint16},
+		{"advmss", r.AdvMSS, math.MaxUint16},
+		{"priority", r.Priority, math.MaxUint32},
+		{"table", at(r.Table), math.MaxUint32},
+		{"scope", at(r.Scope), math.MaxUint8},
+	} {
+		if n.value < 0 || n.value > n.most {
+			return n.key, n.value, n.most
+		}
+	}
+	return "", 0, 0
 }
 
 // DNS is what a network says about name resolution.

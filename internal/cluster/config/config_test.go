@@ -171,6 +171,7 @@ func TestBadInput(t *testing.T) {
 		"network: {nonMasqueradeCIDRs: [10.0.0.0/8]}":                     "network.nonMasqueradeCIDRs and masqAgentConfig have no effect without network.masquerade (set network.masquerade, or leave them out)",
 		"network: {encapsulation: vxlan, vni: 0}":                         "network.vni 0 is not between 1 and 16777215 (flannel's is 1)",
 		"network: {encapsulation: vxlan, vni: 16777216}":                  "network.vni 16777216 is not between 1 and 16777215 (flannel's is 1)",
+		"network: {encapsulation: host-gw, vni: 16777216}":                "network.vni 16777216 is not between 1 and 16777215 (flannel's is 1)",
 		"network: {encapsulation: vxlan, vxlanPort: 0}":                   "network.vxlanPort 0 is not between 1 and 65535 (the kernel's and flannel's is 8472, the registered one 4789)",
 		"network: {directRouting: true}":                                  `network.directRouting has no effect with network.encapsulation "host-gw" (leave it out: host-gw is direct)`,
 		"network: {masquerade: true}":                                     "network.masquerade needs network.clusterCIDRs, which is empty (name the prefixes that all nodes' pods are in)",

@@ -30,7 +30,7 @@ func (n Network) checkEncapsulation() error {
 	if n.DirectRouting && n.Encapsulation != "vxlan" && n.Encapsulation != "ipip" {
 		return invalid("leave it out", "network.directRouting has no effect with network.encapsulation %q", n.Encapsulation)
 	}
-	if n.Encapsulation == "vxlan" && (n.VNI < 1 || n.VNI > mostVNI) {
+	if n.VNI < 0 || n.VNI > mostVNI || n.VNI == 0 && n.Encapsulation == "vxlan" { // pools have tunnels beside what it says
 		return invalid("flannel's is 1", "network.vni %d is not between 1 and %d", n.VNI, mostVNI)
 	}
 	for _, p := range []struct {

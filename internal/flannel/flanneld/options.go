@@ -5,9 +5,11 @@ package flanneld
 import (
 	"flag"
 	"fmt"
+	"math"
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weft-net/weft/internal/flannel"
 	"github.com/weft-net/weft/internal/model"
@@ -167,7 +169,7 @@ func (o Options) Check() error {
 	case o.RenewMargin < 1 || o.RenewMargin > 1439:
 		return bad("1 to 1439 minutes are possible: a lease lasts for a day",
 			"--subnet-lease-renew-margin %d is out of range", o.RenewMargin)
-	case o.Resync < 1:
+	case o.Resync < 1 || o.Resync > int(math.MaxInt64/time.Second):
 		return bad("flannel's is 5", "--iptables-resync %d is no number of seconds", o.Resync)
 	case o.HealthzPort < 0 || o.HealthzPort > 65535:
 		return bad("0 is none", "--healthz-port %d is no port", o.HealthzPort)

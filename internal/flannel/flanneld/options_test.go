@@ -75,6 +75,7 @@ func TestBadOptions(t *testing.T) {
 		"--iface-can-reach=host":           `--iface-can-reach "host" is no address (write the address of another node)`,
 		"--subnet-lease-renew-margin=0":    `--subnet-lease-renew-margin 0 is out of range (1 to 1439 minutes are possible: a lease lasts for a day)`,
 		"--subnet-lease-renew-margin=1440": `--subnet-lease-renew-margin 1440 is out of range (1 to 1439 minutes are possible: a lease lasts for a day)`,
+		"--iptables-resync=9223372037":     `--iptables-resync 9223372037 is no number of seconds (flannel's is 5)`,
 		"--iptables-resync=0":              `--iptables-resync 0 is no number of seconds (flannel's is 5)`,
 		"--healthz-port=70000":             `--healthz-port 70000 is no port (0 is none)`,
 		"--subnet-file=":                   `--subnet-file is empty (flannel's is /run/flannel/subnet.env)`,

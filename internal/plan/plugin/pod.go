@@ -28,6 +28,12 @@ func fromIPAM(conf model.PluginConf, result *model.Result) (addressed, error) {
 			"plugin %s: ipam gave no address", conf.Type)
 	}
 	a.routes = result.Routes
+	for i, r := range a.routes {
+		if key, value, most := r.Unfit(); key != "" {
+			return a, model.Faultf(model.CodeInvalidConf, "have the ipam plugin leave it out for the kernel's own",
+				"plugin %s: ipam: routes[%d].%s %d is not between 0 and %d", conf.Type, i, key, value, most)
+		}
+	}
 	for _, ip := range result.IPs {
 		if ip.Gateway.IsValid() && ip.Gateway.Is4() != ip.Address.Addr().Is4() {
 			return a, model.Faultf(model.CodeInvalidConf, "",

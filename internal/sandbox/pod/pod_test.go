@@ -104,6 +104,8 @@ func TestRefused(t *testing.T) {
 			main1: `"kernel.panic" is not supported`,
 		head + "  hostname: A_b\n" + main1:                     `spec.hostname "A_b"`,
 		head + "  terminationGracePeriodSeconds: -1\n" + main1: `is negative`,
+		head + "  terminationGracePeriodSeconds: 9223372037\n" +
+			main1: `spec.terminationGracePeriodSeconds 9223372037 is above 9223372036`,
 	} {
 		_, _, err := Parse([]byte(text), "f.yaml")
 		var f *model.Fault

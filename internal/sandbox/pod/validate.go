@@ -4,10 +4,12 @@ package pod
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -40,8 +42,11 @@ func Validate(p *v1.Pod) error {
 	default:
 		return bad("use Always, OnFailure or Never", "spec.restartPolicy %q is unknown", p.Spec.RestartPolicy)
 	}
+	const longest = int64(math.MaxInt64 / time.Second)
 	if g := *p.Spec.TerminationGracePeriodSeconds; g < 0 {
 		return bad("use 0 or more", "spec.terminationGracePeriodSeconds %d is negative", g)
+	} else if g > longest {
+		return bad("use 30", "spec.terminationGracePeriodSeconds %d is above %d", g, longest)
 	}
 	if p.Spec.HostPID && p.Spec.ShareProcessNamespace != nil && *p.Spec.ShareProcessNamespace {
 		return bad("set one of them", "spec.hostPID and spec.shareProcessNamespace contradict each other")

@@ -134,9 +134,11 @@ func describe(a *state.Answer, pair string) error {
 	var err error
 	switch key {
 	case "mtu":
-		if a.Link.MTU, err = strconv.Atoi(value); err != nil {
-			return fmt.Errorf("mtu %q is no number", value)
+		n, err := strconv.ParseUint(value, 10, 16)
+		if err != nil {
+			return fmt.Errorf("mtu %q is no number from 0 to 65535", value)
 		}
+		a.Link.MTU = int(n)
 	case "mac":
 		a.Link.MAC, err = state.ParseMAC(value)
 	case "address":

@@ -5,6 +5,7 @@ package manifest
 import (
 	"maps"
 	"math"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -75,6 +76,11 @@ func (d document) launch(o Options) (Launch, error) {
 		CPUs: d.processors(), Memory: d.memory(), Grace: 30,
 	}
 	if g := d.instance.TerminationGracePeriodSeconds; g != nil {
+		const most = int64(math.MaxInt64 / time.Second)
+		if *g < 0 || *g > most {
+			return Launch{}, model.Faultf(model.CodeInvalidConf, "30 is what a manifest that does not say it gets", "%s",
+				at(d.path.Child("terminationGracePeriodSeconds"), "%d is not between 0 and %d", *g, most))
+		}
 		l.Grace = *g
 	}
 	if l.Disks, err = d.disks(); err != nil {

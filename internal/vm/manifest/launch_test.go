@@ -77,6 +77,17 @@ func TestLaunch(t *testing.T) {
 	}
 }
 
+func TestGraceThatIsNoTime(t *testing.T) {
+	for _, seconds := range []string{"-1", "9223372037"} {
+		text := strings.Replace(launched, "terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: "+seconds, 1)
+		_, err := ReadAll([]byte(text), Options{})
+		want := "spec.template.spec.terminationGracePeriodSeconds: " + seconds + " is not between 0 and 9223372036"
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s seconds: %v", seconds, err)
+		}
+	}
+}
+
 const withDisks = `apiVersion: kubevirt.io/v1
 kind: VirtualMachineInstance
 metadata: {name: web, namespace: shop}

@@ -5,6 +5,7 @@ package lang
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/weft-net/weft/internal/state"
@@ -37,6 +38,9 @@ func CompileSet(in state.Set) (Set, error) {
 	}
 	if in.Learns < 0 || in.Learns > 0 && (in.Data != "" || in.Interval) {
 		return s, errors.New("a set that rules add to is no map, has no ranges, and has a size")
+	}
+	if in.Learns > math.MaxUint32 {
+		return s, fmt.Errorf("a set has room for %d elements, not for %d", math.MaxUint32, in.Learns)
 	}
 	var err error
 	if s.Key, err = parseTypes(in.Key); err != nil {

@@ -5,6 +5,7 @@ package lang
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -212,6 +213,9 @@ func compileChain(family byte, in state.Chain) (Chain, error) {
 	}
 	if _, err := HookNumber(family, in.Hook); err != nil {
 		return c, err
+	}
+	if int(c.Priority) != in.Priority {
+		return c, fmt.Errorf("priority %d: want %d to %d", in.Priority, math.MinInt32, math.MaxInt32)
 	}
 	if c.Type == "" {
 		c.Type = "filter"
