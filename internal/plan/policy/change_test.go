@@ -239,3 +239,35 @@ func TestCut(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestPodOfManyInterfaces: a pod with more networks than a byte counts is this node's all the same, and its policies
+// follow its labels.
+func TestPodOfManyInterfaces(t *testing.T) {
+	x := policy.New(policy.Config{Node: "n1"})
+	x.SetNamespace(model.Namespace{Name: "shop"})
+	pod := newPod("many", "web", "10.0.0.1")
+	x.SetPod(pod)
+	for i := range 256 {
+		x.SetEndpoint(model.WorkloadEndpoint{
+			Pod: model.PodRef{Namespace: "shop", Name: "many", UID: pod.UID}, Node: "n1", IfName: fmt.Sprintf("net%d", i),
+			HostLink: fmt.Sprintf("cali-%d", i), HostEnd: model.HostEndRouted,
+		})
+	}
+	p := blocks("10.0.0.0/24")
+	p.Subject.Pods = model.Selector{Labels: map[string]string{"app": "db"}}
+	x.SetPolicy(p)
+	for _, app := range []string{"web", "db"} {
+		pod.Labels = map[string]string{"app": app}
+		x.SetPod(pod)
+		x.Changes()
+		v, err := x.Show(model.PodRef{Namespace: "shop", Name: "many"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range v.Interfaces {
+			if one.Ingress.Isolated != (app == "db") {
+				t.Fatalf("app %s: isolated is %t at %s", app, one.Ingress.Isolated, one.IfName)
+			}
+		}
+	}
+}

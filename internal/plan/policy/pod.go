@@ -24,7 +24,8 @@ type pod struct {
 	hasIP, published bool
 	// silent pods are nobody's peer: they use the host's network or have finished.
 	silent bool
-	locals uint8 // how many endpoints this node has of it
+	// locals counts the endpoints that this node has of it: a pod may ask for any number of networks.
+	locals int32
 }
 
 // more is what most pods do not have.

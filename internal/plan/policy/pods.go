@@ -126,14 +126,14 @@ func (c *cluster) announce(p *pod) {
 }
 
 // localPod counts the endpoints that this node has of a pod.
-func (c *cluster) localPod(key model.EndpointKey, n int) {
+func (c *cluster) localPod(key model.EndpointKey, n int32) {
 	s := c.space(key.Namespace)
 	p := s.pods[key.Pod]
 	if p == nil {
 		p = c.newPod(s, key.Pod)
 	}
 	c.withdraw(p)
-	p.locals = uint8(int(p.locals) + n)
+	p.locals += n
 	c.announce(p)
 	c.dropPod(s, key.Pod)
 }
