@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package phase1
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/nettest"
+	plan "github.com/weft-net/weft/internal/plan/vm"
+	"github.com/weft-net/weft/internal/state"
+)
+
+var capture = flag.Bool("capture", false,
+	"write each form that a record takes today into testdata/stored, beside those of earlier versions")
+
+const (
+	storedDir   = "testdata/stored"
+	storedNetns = "/run/netns/pod1"
+	storedID    = "4026532300-77"
+	storedRoot  = "/proc/4711/root"
+)
+
+// storedMachine is the machine of the stored records. What it needs every kernel has.
+func storedMachine() plan.Input {
+	in := machine(model.VMBridge, model.VMDirect)
+	in.VM.Owner, in.StandIn, in.Join = 0, state.Bridge, state.JoinMirred
+	return in
+}
+
+// storedWorld is a pod that gets the machine of the stored records, in a container that can have devices.
+func storedWorld(t *testing.T) *world {
+	w := newWorld(t)
+	w.flannel()
+	null := unix.Mkdev(1, 3)
+	w.Vhost, w.Root = func() (uint64, bool) { return null, true }, t.TempDir()
+	dev := filepath.Join(w.Root, "dev")
+	if err := os.Mkdir(dev, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mknod(filepath.Join(dev, "null"), unix.S_IFCHR|0o600, int(null)); err != nil {
+		nettest.Skip(t, "no device can be made here: "+err.Error())
+	}
+	return w
+}
+
+var inode = regexp.MustCompile(`"dev":\d+,"ino":\d+`)
+
+// names are what differs between the stored records and those of a world.
+func (w *world) names() map[string]string {
+	w.t.Helper()
+	id, err := Identity(w.pod)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return map[string]string{w.pod.Path(): storedNetns, id: storedID, w.Root: storedRoot}
+}
+
+// capture writes down each form that the record takes while f runs.
+func (w *world) capture(f func()) {
+	w.t.Helper()
+	path, last := w.path("shop/vm1", "pod1"), []byte(nil)
+	look := func() {
+		w.t.Helper()
+		b, err := os.ReadFile(path)
+		if err != nil || bytes.Equal(b, last) {
+			return // there is none yet, or any more
+		}
+		last = b
+		r, _, err := w.read(path)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		text := string(b)
+		for own, stored := range w.names() {
+			text = strings.ReplaceAll(text, own, stored)
+		}
+		text = inode.ReplaceAllString(text, `"dev":1,"ino":2`)
+		old, err := filepath.Glob(filepath.Join(storedDir, "*.json"))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		name := fmt.Sprintf("%02d-%s.json", len(old)+1, form(r))
+		if err := os.WriteFile(filepath.Join(storedDir, name), []byte(text), 0o644); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.Step = func(string) error { look(); return nil }
+	f()
+	look()
+	w.Step = nil
+}
+
+// form is a record in a few words: the states of its networks, and whether the machine's user was given the device.
+func form(r Record) string {
+	words := []string{"none"}
+	if len(r.Networks) > 0 {
+		words = nil
+	}
+	for _, n := range r.Networks {
+		words = append(words, string(n.State))
+	}
+	if r.Vhost != nil {
+		words = append(words, "device")
+	}
+	return strings.Join(words, "-")
+}
+
+// place puts a stored record in a world's directory, and what it tells of into the pod.
+func (w *world) place(file string) Record {
+	w.t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	text := string(b)
+	for own, stored := range w.names() {
+		text = strings.ReplaceAll(text, stored, own)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(w.Root, "dev"), &st); err != nil {
+		w.t.Fatal(err)
+	}
+	text = inode.ReplaceAllString(text, fmt.Sprintf(`"dev":%d,"ino":%d`, st.Dev, st.Ino))
+	path := w.path("shop/vm1", "pod1")
+	if err := os.MkdirAll(w.Dir, 0o700); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	r, found, err := w.Read("shop/vm1", "")
+	if err != nil || !found {
+		w.t.Fatalf("found: %t, %v", found, err)
+	}
+	made := Record{Pod: r.Pod}
+	for _, n := range r.Networks {
+		if n.State != Pending {
+			made.Networks = append(made.Networks, n)
+		}
+	}
+	if len(made.Networks) > 0 {
+		w.writes(func(s kernel.Spaces) error { return applyAll(w.t.Context(), s, made) })
+	}
+	return r
+}
+
+// TestStoredRecords: what an earlier version has left on a node, in the middle of a call or between two, can be started
+// and undone, and the next agent keeps what is finished of it and takes back the rest.
+func TestStoredRecords(t *testing.T) {
+	if *capture {
+		w := storedWorld(t)
+		if err := os.MkdirAll(storedDir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		none := storedMachine()
+		for i := range none.VM.Interfaces {
+			none.VM.Interfaces[i].Absent = true
+		}
+		w.capture(func() {
+			w.start(storedMachine())
+			w.start(none)
+		})
+		w.undo()
+	}
+	files, err := filepath.Glob(filepath.Join(storedDir, "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := storedWorld(t)
+	device := filepath.Join(w.Root, "dev", vhostName)
+	before := w.looks()
+	r := w.start(storedMachine())
+	after := w.looks()
+	w.undo()
+	gone := func(t *testing.T, when string) {
+		t.Helper()
+		if d := cmp.Diff(before, w.looks()); d != "" {
+			t.Errorf("%s (-before +after):\n%s", when, d)
+		}
+		if _, err := os.Lstat(device); !os.IsNotExist(err) {
+			t.Errorf("%s: the device: %v", when, err)
+		}
+	}
+	states := map[State]int{}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".json")
+		t.Run(name, func(t *testing.T) {
+			was := w.t
+			w.t = t
+			defer func() { w.t = was }()
+			stored := w.place(file)
+			if _, want, _ := strings.Cut(name, "-"); form(stored) != want {
+				t.Errorf("it is %s", form(stored))
+			}
+			for _, n := range stored.Networks {
+				states[n.State]++
+			}
+			w.same(w.start(storedMachine()))
+			if d := cmp.Diff(after, w.looks()); d != "" {
+				t.Errorf("started (-want +have):\n%s", d)
+			}
+			w.undo()
+			gone(t, "started and undone")
+
+			w.place(file)
+			w.undo()
+			gone(t, "undone")
+
+			stored = w.place(file)
+			finished := func(n Network) bool { return n.State == Finished }
+			left, err := w.Recover(t.Context(), w.pod, "pod1", "shop/vm1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := slices.DeleteFunc(stored.Networks, func(n Network) bool { return !finished(n) })
+			if !slices.EqualFunc(left.Networks, want, func(a, b Network) bool { return a.Interface.Name == b.Interface.Name }) {
+				t.Errorf("left: %s of %s", form(left), name)
+			}
+			if len(left.Networks) > 0 {
+				w.same(left)
+			}
+			w.undo()
+			gone(t, "recovered and undone")
+		})
+	}
+	for _, s := range []State{Pending, Started, Finished, Leaving} {
+		if states[s] == 0 {
+			t.Errorf("no stored record has a network that is %s; there are %v", s, slices.Sorted(maps.Keys(states)))
+		}
+	}
+	if len(r.Networks) != 2 {
+		t.Errorf("networks: %+v", r.Networks)
+	}
+}
