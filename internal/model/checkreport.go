@@ -20,3 +20,21 @@ type CheckProblem struct {
 	// Says is the error of CHECK.
 	Says string `json:"says,omitempty"`
 }
+
+// MachineReport is the outcome of a comparison of all virtual machines of a node with their pods.
+type MachineReport struct {
+	Machines int `json:"machines"`
+	// Unreadable is what is wrong with records that could not be read; empty where all could be.
+	Unreadable string           `json:"unreadable,omitempty"`
+	Problems   []MachineProblem `json:"problems,omitempty"`
+}
+
+// MachineProblem is a virtual machine that is not in its pod as it was made.
+type MachineProblem struct {
+	Machine string `json:"machine"`
+	// Gone: the pod is not there any more. Unfinished: a call about the machine was not brought to its end.
+	Gone       bool `json:"gone,omitempty"`
+	Unfinished bool `json:"unfinished,omitempty"`
+	// Says is what is wrong.
+	Says string `json:"says,omitempty"`
+}

@@ -84,6 +84,45 @@ func TestAttachments(t *testing.T) {
 	}
 }
 
+// TestMachines: what the agent finds of its virtual machines is a finding each.
+func TestMachines(t *testing.T) {
+	for name, c := range map[string]struct{ report, want string }{
+		"whole": {`{"machines":1}`, ""},
+		"none":  {`{"machines":0}`, "ok there are none"},
+		"half made": {
+			`{"machines":1,"problems":[{"machine":"shop/vm1","unfinished":true,"says":"network \"default\" is started"}]}`,
+			`bad machine shop/vm1: network "default" is started`,
+		},
+		"without a pod": {
+			`{"machines":1,"problems":[{"machine":"shop/vm1","gone":true,"says":"its pod has gone"}]}`,
+			"warn machine shop/vm1: its pod has gone",
+		},
+		"changed": {
+			`{"machines":1,"problems":[{"machine":"shop/vm1","says":"the pod has no link tap0"}]}`,
+			"bad machine shop/vm1: the pod has no link tap0",
+		},
+		"unreadable": {`{"machines":0,"unreadable":"record x"}`, "warn record x"},
+		"older":      {"", "skip not checked: no agent answers at SOCKET"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			texts := map[string]string{}
+			if c.report != "" {
+				texts["POST "+adminapi.RouteCheckMachines] = c.report
+			}
+			answers(t, w.node.Config.Socket, texts)
+			var got []string
+			for _, f := range machinesWhole(t.Context(), w.node) {
+				got = append(got, string(f.Level)+" "+f.Says)
+			}
+			if diff := cmp.Diff(strings.ReplaceAll(c.want, "SOCKET", w.node.Config.Socket),
+				strings.Join(got, "\n")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
 // TestSkip: what was not looked at is no good finding.
 func TestSkip(t *testing.T) {
 	w := newWorld(t)
@@ -91,7 +130,7 @@ func TestSkip(t *testing.T) {
 	for _, f := range Examine(t.Context(), w.node) {
 		levels[f.Check] = f.Level
 	}
-	for _, name := range []string{"attachments", "runtime", "mesh"} {
+	for _, name := range []string{"attachments", "machines", "runtime", "mesh"} {
 		if levels[name] != Skip {
 			t.Errorf("%s is %s", name, levels[name])
 		}

@@ -125,18 +125,6 @@ func (w *world) trouble() []string {
 	return out
 }
 
-// machine writes down a machine with a network in some state.
-func (w *world) machine(state string) {
-	w.t.Helper()
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.write("vm/shop,vm1,1-2.json", `{"version":1,"machine":"shop/vm1","in":"1-2","boot":"`+
-		strings.TrimSpace(string(boot))+`","netns":"`+w.dir+
-		`/none","networks":[{"state":"`+state+`","interface":{"name":"default"}}]}`, 0o600)
-}
-
 func TestWell(t *testing.T) {
 	w := newWorld(t)
 	all := Examine(t.Context(), w.node)
@@ -235,18 +223,6 @@ func TestTrouble(t *testing.T) {
 				w.write("blocks/blocks.json", `{"version":1,"node":"n1","blocks":[],"strangers":["0123456789abcdef"]}`, 0o600)
 			},
 			[]string{"bad name: another machine has claimed addresses as this node: 0123456789abcdef"},
-		},
-		"machine half made": {
-			func(w *world) { w.machine("started") },
-			[]string{`bad machines: machine shop/vm1: network "default" is started`},
-		},
-		"machine without a pod": {
-			func(w *world) { w.machine("finished") },
-			[]string{"warn machines: machine shop/vm1: its pod has gone: namespace DIR/none: network namespace is gone"},
-		},
-		"machine unreadable": {
-			func(w *world) { w.write("vm/shop,vm1,1-2.json", "{", 0o600) },
-			[]string{"warn machines: record DIR/vm/shop,vm1,1-2.json: unexpected end of JSON input"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

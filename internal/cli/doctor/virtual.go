@@ -4,49 +4,43 @@ package doctor
 
 import (
 	"context"
-	"path/filepath"
+	"net/http"
 
-	"github.com/weft-net/weft/internal/boot"
-	"github.com/weft-net/weft/internal/netns"
-	"github.com/weft-net/weft/internal/vm/phase1"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/node/adminapi"
 )
 
-// machinesWhole compares what is remembered of virtual machines with their pods.
+// machinesWhole has the agent compare its virtual machines with their pods: nobody else may open its ledger.
 func machinesWhole(ctx context.Context, n Node) []Finding {
-	id, err := boot.ID()
-	if err != nil {
-		return warn("", "%v", err)
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	var report model.MachineReport
+	err := ask(ctx, n.Config.Socket, http.MethodPost, adminapi.RouteCheckMachines, &report)
+	switch {
+	case err != nil && away(err):
+		return skip("not checked: no agent answers at %s", n.Config.Socket)
+	case err != nil:
+		return warn(hintOf(err), "not checked: %s", bare(err))
 	}
-	records, err := phase1.Config{Dir: filepath.Join(n.Config.StateDir, "vm"), Boot: id}.List()
 	var out []Finding
-	if err != nil {
-		out = warn("a file of another version is left alone; weft vm phase1 writes the others anew", "%v", err)
+	if report.Unreadable != "" {
+		out = warn("a record of another version is left alone; weft vm phase1 writes the others anew", "%s", report.Unreadable)
 	}
-	for _, r := range records {
-		out = append(out, machineWhole(ctx, r)...)
+	for _, p := range report.Problems {
+		out = append(out, machineProblem(p)...)
+	}
+	if len(out) == 0 && report.Machines == 0 {
+		return []Finding{{Level: Good, Says: "there are none"}}
 	}
 	return out
 }
 
-func machineWhole(ctx context.Context, r phase1.Record) []Finding {
-	for _, network := range r.Networks {
-		if network.State != phase1.Finished {
-			return bad("the agent takes it back when it starts; weft vm phase1 goes on with it", "machine %s: network %q is %s",
-				r.Machine, network.Interface.Name, network.State)
-		}
+func machineProblem(p model.MachineProblem) []Finding {
+	switch {
+	case p.Unfinished:
+		return bad("the agent takes it back when it starts; weft vm phase1 goes on with it", "machine %s: %s", p.Machine, p.Says)
+	case p.Gone:
+		return warn("the agent forgets it when it starts, or after the pod's DEL", "machine %s: %s", p.Machine, p.Says)
 	}
-	ns, err := netns.Open(r.Netns)
-	if err != nil {
-		return warn("the agent forgets it when it starts, or after the pod's DEL", "machine %s: its pod has gone: %v",
-			r.Machine, err)
-	}
-	defer func() { _ = ns.Close() }()
-	if name, err := phase1.Identity(ns); err != nil || name != r.Namespace {
-		return warn("the agent forgets it when it starts, or after the pod's DEL", "machine %s: %s is another pod's by now",
-			r.Machine, r.Netns)
-	}
-	if err := r.Still(ctx, ns); err != nil {
-		return bad("", "machine %s: %v", r.Machine, err)
-	}
-	return nil
+	return bad("", "machine %s: %s", p.Machine, p.Says)
 }

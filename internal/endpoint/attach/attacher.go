@@ -158,7 +158,7 @@ func New(cfg Config) *Attacher {
 		},
 		recoverer: &recoverer{
 			boot: boot, namespaces: namespaces, locks: locks, records: records, owners: owners, repairer: repairer,
-			unmanaged: unmanaged, dscp: dscp, undoer: undoer,
+			unmanaged: unmanaged, dscp: dscp, machines: machines, undoer: undoer,
 		},
 		switcher: &switcher{host: host, boot: boot, locks: locks, records: records, catalog: catalog, hook: hook, fail: fail},
 	}

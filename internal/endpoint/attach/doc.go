@@ -41,6 +41,9 @@
 //   - Mark: the owner's name in the ifalias of links and the comment of nft elements, by which GC and DEL find what no
 //     record tells of.
 //
+// What virtual machines have made of attachments is in records of the same form, with acts that begin and end one by
+// one. They are undone before the attachment is, by who makes them (Machines).
+//
 // A process that is killed between any two steps leaves a pending or releasing record whose acts cover all that was
 // done; Recover, the next ADD or DEL of the same key, or GC undo it.
 package attach

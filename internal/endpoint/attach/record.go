@@ -32,7 +32,8 @@ const (
 	Releasing Stage = "releasing" // its DEL has begun; it is undone
 )
 
-// Record is what is remembered of one attachment: enough to undo it with nothing else at hand.
+// Record is what is remembered of one attachment, or of a virtual machine in a pod: enough to undo it with nothing else
+// at hand.
 type Record struct {
 	Version int    `json:"version"`
 	Boot    string `json:"boot,omitempty"` // the boot id of the machine when it was written
@@ -55,6 +56,8 @@ type Record struct {
 	Turning bool `json:"turning,omitempty"`
 	// Looks is what was seen of the interface.
 	Looks Looks `json:"looks,omitzero"`
+	// Machine is set in the record of a virtual machine.
+	Machine *Machine `json:"machine,omitempty"`
 }
 
 // Looks is what was seen of an interface that plugins have made without saying so.
@@ -79,6 +82,8 @@ const (
 	ActApply ActKind = "apply" // a fragment was applied
 	ActExec  ActKind = "exec"  // a foreign plugin was executed
 	ActSave  ActKind = "save"  // a delegate was written down
+
+	ActMachine ActKind = "machine" // a virtual machine was given what it needs of its pod
 )
 
 // Act is one step of an ADD. It is promised before it is done.
@@ -98,6 +103,13 @@ type Act struct {
 	Guests []model.Guest `json:"guests,omitempty"`
 	// Fresh names the fragment's shared links that were not there before.
 	Fresh []string `json:"fresh,omitempty"`
+	// State says how far the act of a machine's interface is. Other acts have none: all of a record are undone, or none,
+	// and what a machine's interfaces have in common goes with the last of them.
+	State ActState `json:"state,omitempty"`
+	// Interface is the machine's that the act is about; nil in the act of what all its interfaces need of the pod.
+	Interface *MachineInterface `json:"interface,omitempty"`
+	// Given is the device of the node that the machine's user was given.
+	Given *Given `json:"given,omitempty"`
 }
 
 // Key is the attachment that the record is about.

@@ -21,6 +21,7 @@ type recoverer struct {
 	repairer   *repairer
 	unmanaged  *unmanaged
 	dscp       *dscpMarks
+	machines   *machinesIn
 	undoer     *undoer
 }
 
@@ -28,7 +29,7 @@ type recoverer struct {
 type Report struct {
 	// Kept are finished attachments, Undone those a killed agent left, Dropped those of another boot.
 	Kept, Undone, Dropped int
-	// Problems are records that could not be read or undone; they stay.
+	// Problems are records, also of machines, that could not be read or undone; they stay.
 	Problems []error
 }
 
@@ -39,7 +40,8 @@ func (r Report) String() string {
 }
 
 // run brings memory and kernel together when an agent starts, before it takes calls: what was not finished is undone,
-// what an earlier boot left is forgotten and its addresses are free. The reaper must be running.
+// of attachments and of the machines upon them; what an earlier boot left is forgotten and its addresses are free. The
+// reaper must be running.
 func (r *recoverer) run(ctx context.Context) (Report, error) {
 	var report Report
 	release, err := r.locks.main.Alone(ctx)
@@ -80,6 +82,7 @@ func (r *recoverer) run(ctx context.Context) (Report, error) {
 			report.Dropped++
 		}
 	}
+	r.machines.recover(ctx, &report) // what is left of them when their attachments have gone
 	return report, ctx.Err()
 }
 

@@ -25,16 +25,17 @@ type writer struct {
 
 // write is what one call writes. It changes nothing when it fails.
 type write struct {
-	do   func(bk *bbolt.Bucket) error
-	err  error
-	done chan struct{}
+	bucket string
+	do     func(bk *bbolt.Bucket) error
+	err    error
+	done   chan struct{}
 }
 
 func newWriter(db *bbolt.DB) *writer { return &writer{db: db, turn: make(chan struct{}, 1)} }
 
-// write does what is to be written, and tells how that went.
-func (w *writer) write(do func(bk *bbolt.Bucket) error) error {
-	one := &write{do: do, done: make(chan struct{})}
+// write does what is to be written to a bucket, and tells how that went.
+func (w *writer) write(bucket string, do func(bk *bbolt.Bucket) error) error {
+	one := &write{bucket: bucket, do: do, done: make(chan struct{})}
 	w.mu.Lock()
 	w.queue = append(w.queue, one)
 	w.mu.Unlock()
@@ -77,9 +78,8 @@ func (w *writer) together(all []*write) (err error) {
 		}
 	}()
 	return w.db.Update(func(tx *bbolt.Tx) error {
-		bk := tx.Bucket([]byte(bucket))
 		for _, one := range all {
-			if err := one.do(bk); err != nil {
+			if err := one.do(tx.Bucket([]byte(one.bucket))); err != nil {
 				return err
 			}
 		}

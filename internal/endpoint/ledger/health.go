@@ -65,7 +65,7 @@ func (h *health) stale() {
 
 // look is the write. At most one is under way, however long it takes.
 func (l *Ledger) look(done chan struct{}) {
-	err := l.out.write(func(*bbolt.Bucket) error { return nil })
+	err := l.write(func(*bbolt.Bucket) error { return nil })
 	if errors.Is(err, errPanic) {
 		err = fmt.Errorf("%w: %w", ErrStuck, err)
 	}

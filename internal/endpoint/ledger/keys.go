@@ -11,11 +11,11 @@ import (
 )
 
 // Keys are the attachments of a container, by network and interface. Only names are read, no records.
-func (l *Ledger) Keys(containerID string) ([]model.AttachmentKey, error) {
+func (l *Records) Keys(containerID string) ([]model.AttachmentKey, error) {
 	var keys []model.AttachmentKey
 	prefix := []byte(containerID + "\x00")
 	err := l.db.View(func(tx *bbolt.Tx) error {
-		c := tx.Bucket([]byte(bucket)).Cursor()
+		c := tx.Bucket([]byte(l.bucket)).Cursor()
 		for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
 			network, ifName, ok := bytes.Cut(k[len(prefix):], []byte{0})
 			if ok {
@@ -28,10 +28,10 @@ func (l *Ledger) Keys(containerID string) ([]model.AttachmentKey, error) {
 }
 
 // Len is how many attachments there are.
-func (l *Ledger) Len() (int, error) {
+func (l *Records) Len() (int, error) {
 	n := 0
 	err := l.db.View(func(tx *bbolt.Tx) error {
-		n = tx.Bucket([]byte(bucket)).Stats().KeyN
+		n = tx.Bucket([]byte(l.bucket)).Stats().KeyN
 		return nil
 	})
 	return n, l.fault(err)

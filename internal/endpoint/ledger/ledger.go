@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ledger keeps the agent's records of attachments in one bbolt file. Every write is in the kernel's page cache
+// Package ledger keeps the agent's records, of attachments and of virtual machines in pods, in one bbolt file. Every write is in the kernel's page cache
 // when Put returns, in a transaction of its own or one with others that came at the same time: it survives SIGKILL. It
 // is not synced to the disk: what it tells of dies with the machine as well, and a record of another boot is dropped by
 // attach.Recover.
@@ -27,19 +27,31 @@ import (
 )
 
 const (
-	fileName = "ledger.db"
-	bucket   = "attachments"
-	lockWait = 2 * time.Second
+	fileName    = "ledger.db"
+	attachments = "attachments" // the bucket of their records
+	machines    = "machines"    // that of virtual machines'
+	lockWait    = 2 * time.Second
 	// addressSpace is reserved for the map of the file, so that it is not mapped anew while it grows.
 	addressSpace = 32 << 20
 )
 
-// Ledger is an open ledger. It is safe for concurrent use.
+// Ledger is an open ledger. It is safe for concurrent use. Its own records are those of attachments.
 type Ledger struct {
+	Records
+	health health
+}
+
+// Records are the ledger's records of one kind.
+type Records struct {
 	db     *bbolt.DB
 	out    *writer
 	dir    string
-	health health
+	bucket string
+}
+
+// Machines are the records of virtual machines: nobody who goes through the attachments meets them.
+func (l *Ledger) Machines() *Records {
+	return &Records{db: l.db, out: l.out, dir: l.dir, bucket: machines}
 }
 
 // Open opens, or makes, the ledger in dir. A file that a power loss has torn is put aside; one that was torn in this
@@ -75,13 +87,14 @@ func open(dir string) (*Ledger, error) {
 		return nil, unusable(dir, err)
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
-		_, err := tx.CreateBucketIfNotExists([]byte(bucket))
-		return err
+		_, err1 := tx.CreateBucketIfNotExists([]byte(attachments))
+		_, err2 := tx.CreateBucketIfNotExists([]byte(machines))
+		return errors.Join(err1, err2)
 	})
 	if err != nil {
 		return nil, errors.Join(unusable(dir, err), db.Close())
 	}
-	return &Ledger{db: db, out: newWriter(db), dir: dir}, nil
+	return &Ledger{Records: Records{db: db, out: newWriter(db), dir: dir, bucket: attachments}}, nil
 }
 
 // Close closes the file.
@@ -93,7 +106,7 @@ func (l *Ledger) Close() error {
 }
 
 // Put writes records, all or none. It refuses to write over one of a newer version.
-func (l *Ledger) Put(records ...attach.Record) error {
+func (l *Records) Put(records ...attach.Record) error {
 	texts := make([][]byte, len(records))
 	releasing := true
 	for i, r := range records {
@@ -104,7 +117,7 @@ func (l *Ledger) Put(records ...attach.Record) error {
 		releasing = releasing && r.Stage == attach.Releasing
 	}
 	put := func() error {
-		return l.fault(l.out.write(func(bk *bbolt.Bucket) error { return l.putAll(bk, records, texts) }))
+		return l.fault(l.write(func(bk *bbolt.Bucket) error { return l.putAll(bk, records, texts) }))
 	}
 	if releasing {
 		return l.withReserve(put)
@@ -112,7 +125,7 @@ func (l *Ledger) Put(records ...attach.Record) error {
 	return put()
 }
 
-func (l *Ledger) putAll(bk *bbolt.Bucket, records []attach.Record, texts [][]byte) error {
+func (l *Records) putAll(bk *bbolt.Bucket, records []attach.Record, texts [][]byte) error {
 	for _, r := range records {
 		if err := check(bk, l.where(r.Key()), name(r.Key())); err != nil {
 			return err
@@ -135,11 +148,11 @@ func check(bk *bbolt.Bucket, where string, k []byte) error {
 }
 
 // Get reads one record.
-func (l *Ledger) Get(key model.AttachmentKey) (attach.Record, bool, error) {
+func (l *Records) Get(key model.AttachmentKey) (attach.Record, bool, error) {
 	var r attach.Record
 	found := false
 	err := l.db.View(func(tx *bbolt.Tx) error {
-		b := tx.Bucket([]byte(bucket)).Get(name(key))
+		b := tx.Bucket([]byte(l.bucket)).Get(name(key))
 		if b == nil {
 			return nil
 		}
@@ -152,23 +165,23 @@ func (l *Ledger) Get(key model.AttachmentKey) (attach.Record, bool, error) {
 }
 
 // List reads all records, by container, network and interface. The error joins what is wrong with unreadable ones.
-func (l *Ledger) List() ([]attach.Record, error) {
+func (l *Records) List() ([]attach.Record, error) {
 	return l.list(func([]byte) bool { return true })
 }
 
 // InNamespace is List for the attachments of one network namespace. The others are hardly looked at.
-func (l *Ledger) InNamespace(id uint64) ([]attach.Record, error) {
+func (l *Records) InNamespace(id uint64) ([]attach.Record, error) {
 	words := []byte(`"netnsID":` + strconv.FormatUint(id, 10) + `,`)
 	all, err := l.list(func(b []byte) bool { return bytes.Contains(b, words) })
 	return slices.DeleteFunc(all, func(r attach.Record) bool { return r.NetnsID != id }), err
 }
 
 // list reads the records whose stored form is wanted.
-func (l *Ledger) list(wanted func(stored []byte) bool) ([]attach.Record, error) {
+func (l *Records) list(wanted func(stored []byte) bool) ([]attach.Record, error) {
 	var out []attach.Record
 	var bad []error
 	err := l.db.View(func(tx *bbolt.Tx) error {
-		return tx.Bucket([]byte(bucket)).ForEach(func(k, b []byte) error {
+		return tx.Bucket([]byte(l.bucket)).ForEach(func(k, b []byte) error {
 			if !wanted(b) {
 				return nil
 			}
@@ -185,14 +198,17 @@ func (l *Ledger) list(wanted func(stored []byte) bool) ([]attach.Record, error) 
 }
 
 // Delete removes a record; one that is not there is no error, one of a newer version is.
-func (l *Ledger) Delete(key model.AttachmentKey) error {
+func (l *Records) Delete(key model.AttachmentKey) error {
 	return l.withReserve(func() error {
 		return l.update(key, func(bk *bbolt.Bucket, k []byte) error { return bk.Delete(k) })
 	})
 }
 
-func (l *Ledger) update(key model.AttachmentKey, change func(bk *bbolt.Bucket, k []byte) error) error {
-	return l.fault(l.out.write(func(bk *bbolt.Bucket) error {
+// write does one transaction, with others' or alone.
+func (l *Records) write(do func(bk *bbolt.Bucket) error) error { return l.out.write(l.bucket, do) }
+
+func (l *Records) update(key model.AttachmentKey, change func(bk *bbolt.Bucket, k []byte) error) error {
+	return l.fault(l.write(func(bk *bbolt.Bucket) error {
 		k := name(key)
 		if err := check(bk, l.where(key), k); err != nil {
 			return err
@@ -206,12 +222,12 @@ func name(k model.AttachmentKey) []byte {
 	return []byte(k.ContainerID + "\x00" + k.Network + "\x00" + k.IfName)
 }
 
-func (l *Ledger) where(k model.AttachmentKey) string {
+func (l *Records) where(k model.AttachmentKey) string {
 	return "ledger " + l.dir + ": record " + k.String()
 }
 
 // fault turns an error of the file into one with a code and a way out.
-func (l *Ledger) fault(err error) error {
+func (l *Records) fault(err error) error {
 	var f *model.Fault
 	if err == nil || errors.As(err, &f) {
 		return err

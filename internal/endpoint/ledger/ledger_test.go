@@ -372,3 +372,37 @@ func TestKilledWriter(t *testing.T) {
 		}
 	}
 }
+
+// TestMachines: the records of machines are kept beside those of attachments, and neither are met by who goes through
+// the others.
+func TestMachines(t *testing.T) {
+	dir := t.TempDir()
+	l := open(t, dir)
+	attachment, machine := record(1, attach.Done), attach.Record{
+		Stage: attach.Pending, Boot: "boot", Machine: &attach.Machine{Key: "shop/vm1", Pod: "c1"},
+		Request: model.Request{Network: "shop/vm1", ContainerID: "c1", IfName: "vm"},
+	}
+	if err := errors.Join(l.Put(attachment), l.Machines().Put(machine), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	l = open(t, dir)
+	for _, kind := range []struct {
+		have *ledger.Records
+		want attach.Record
+	}{{&l.Records, attachment}, {l.Machines(), machine}} {
+		kind.want.Version = attach.RecordVersion
+		all, err := kind.have.List()
+		if d := cmp.Diff([]attach.Record{kind.want}, all); d != "" || err != nil {
+			t.Errorf("(-want +have):\n%s%v", d, err)
+		}
+	}
+	if keys, err := l.Keys("c1"); len(keys) != 1 || err != nil {
+		t.Errorf("attachments of the container: %v (%v)", keys, err)
+	}
+	if err := l.Delete(machine.Key()); err != nil {
+		t.Error(err)
+	}
+	if _, found, err := l.Machines().Get(machine.Key()); !found || err != nil {
+		t.Errorf("found: %t (%v)", found, err)
+	}
+}

@@ -16,7 +16,7 @@ const (
 )
 
 // keep makes the reserve if it is not there. Without room there is none; that is no error.
-func (l *Ledger) keep() {
+func (l *Records) keep() {
 	path := filepath.Join(l.dir, reserveName)
 	if st, err := os.Stat(path); err == nil && st.Size() == reserveSize {
 		return
@@ -27,7 +27,7 @@ func (l *Ledger) keep() {
 }
 
 // withReserve does what must not fail for want of room.
-func (l *Ledger) withReserve(f func() error) error {
+func (l *Records) withReserve(f func() error) error {
 	err := f()
 	if !errors.Is(err, syscall.ENOSPC) {
 		return err

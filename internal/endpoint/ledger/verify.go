@@ -63,17 +63,21 @@ func verify(path string) (err error) {
 	}
 	defer func() { _ = db.Close() }()
 	return db.View(func(tx *bbolt.Tx) error {
-		bk := tx.Bucket([]byte(bucket))
-		if bk == nil {
-			return nil
+		return errors.Join(verifyBucket(tx.Bucket([]byte(attachments))), verifyBucket(tx.Bucket([]byte(machines))))
+	})
+}
+
+// verifyBucket reads a bucket; nil is one that an earlier version has not made.
+func verifyBucket(bk *bbolt.Bucket) error {
+	if bk == nil {
+		return nil
+	}
+	last := ""
+	return bk.ForEach(func(k, b []byte) error {
+		if string(k) <= last || len(b) == 0 || b[0] != '{' || b[len(b)-1] != '}' {
+			return berrors.ErrInvalid
 		}
-		last := ""
-		return bk.ForEach(func(k, b []byte) error {
-			if string(k) <= last || len(b) == 0 || b[0] != '{' || b[len(b)-1] != '}' {
-				return berrors.ErrInvalid
-			}
-			last = string(k)
-			return nil
-		})
+		last = string(k)
+		return nil
 	})
 }

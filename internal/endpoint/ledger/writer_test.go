@@ -83,7 +83,7 @@ func TestPanicInAWrite(t *testing.T) {
 		l.out.turn <- struct{}{} // until all wait: they are one transaction
 		var all sync.WaitGroup
 		for i, name := range names {
-			all.Go(func() { errs[i] = l.out.write(put(name)) })
+			all.Go(func() { errs[i] = l.write(put(name)) })
 		}
 		for waiting := 0; waiting < len(names); time.Sleep(time.Millisecond) {
 			l.out.mu.Lock()
@@ -92,7 +92,7 @@ func TestPanicInAWrite(t *testing.T) {
 		}
 		<-l.out.turn
 		all.Wait()
-		errs = append(errs, l.out.write(put("after")))
+		errs = append(errs, l.write(put("after")))
 	}()
 	select {
 	case <-done:

@@ -56,6 +56,8 @@ func Link(socket, stateDir string) error {
 const (
 	// RouteCheck (POST) checks all attachments; the answer is a model.CheckReport.
 	RouteCheck = "/attachments/check"
+	// RouteCheckMachines (POST) compares all virtual machines with their pods; the answer is a model.MachineReport.
+	RouteCheckMachines = "/machines/check"
 	// RouteSettings (GET) is answered with the agent's configuration, flags included, without what is secret.
 	RouteSettings = "/settings"
 	// RouteMesh (GET) is answered with what is in force for the other nodes.

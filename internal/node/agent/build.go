@@ -142,8 +142,10 @@ func (a *agent) buildAttachments() attachments {
 	var out attachments
 	cfg, d := a.cfg, &a.data
 	out.machines = node.New(node.Config{
-		Admit:  a.enforcement.admit,
-		Phase1: phase1.Config{Dir: filepath.Join(cfg.StateDir, "vm"), Boot: a.own.boot, Step: cfg.Step},
+		Admit: a.enforcement.admit,
+		Phase1: phase1.Config{
+			Records: a.own.ledger.Machines(), Dir: filepath.Join(cfg.StateDir, "vm"), Boot: a.own.boot, Step: cfg.Step,
+		},
 		Memory: a.own.ledger, Hold: a.hold, Own: a.own.namespaces, Called: a.called, Log: cfg.Log, Now: cfg.Now,
 		After: cfg.After,
 	})

@@ -84,7 +84,7 @@ func (a *agent) recover(ctx context.Context) {
 	for _, problem := range report.Problems {
 		a.cfg.Log.Error("recovery", "err", problem)
 	}
-	if err := a.attachments.machines.Recover(ctx); err != nil {
+	if err := a.attachments.machines.Serve(ctx); err != nil {
 		a.cfg.Log.Error("machines of an agent before this one", "err", err)
 	}
 }

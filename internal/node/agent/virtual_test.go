@@ -3,6 +3,8 @@
 package agent_test
 
 import (
+	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -15,6 +17,8 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 
+	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/endpoint/ledger"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
@@ -75,6 +79,9 @@ func (w *world) noVMs() {
 	w.t.Helper()
 	if left, _ := filepath.Glob(w.path("state", "vm", "*")); len(left) > 0 {
 		w.t.Errorf("left: %q", left)
+	}
+	if left, err := w.machines().List(w.ctx()); err != nil || len(left) > 0 {
+		w.t.Errorf("left: %v (%v)", left, err)
 	}
 }
 
@@ -274,4 +281,52 @@ func TestMachineKilledAtEveryStep(t *testing.T) {
 		t.Errorf("too few steps: %v", steps)
 	}
 	w.stopVM(ns)
+}
+
+// TestMachineOfAnEarlierVersion: an agent takes a machine over whose record an earlier version has written to a file.
+func TestMachineOfAnEarlierVersion(t *testing.T) {
+	nettest.Whole(t)
+	w := newWorld(t)
+	w.start()
+	list, ns := w.attached("bridge")
+	before := inPod(t, ns)
+	r := w.startVM(ns, vmInput(model.VMBridge))
+	with := counters(nettest.Run(t, ns, "ip", "-o", "addr"))
+	w.kill()
+	l, err := ledger.Open(w.path("state"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(l.Machines().Delete(attach.MachineKey(r.Machine, r.In)), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	r.Version = 1
+	b, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(w.path("state", "vm"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file := w.path("state", "vm", "shop,vm1,"+r.In+".json")
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	if _, err := os.Stat(file); !os.IsNotExist(err) {
+		t.Errorf("the file: %v", err)
+	}
+	if now, found, err := w.machines().Find(w.ctx(), vmKey); err != nil || !found || now.Unfinished() {
+		t.Errorf("%+v %t %v", now, found, err)
+	}
+	if err := w.check(list, "c1", ns); err != nil {
+		t.Errorf("CHECK: %v", err)
+	}
+	if after := counters(nettest.Run(t, ns, "ip", "-o", "addr")); after != with {
+		t.Errorf("before:\n%s\nafter:\n%s", with, after)
+	}
+	w.stopVM(ns)
+	if after := inPod(t, ns); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/guest/giver"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
@@ -98,9 +99,11 @@ func PodOf(r phase1.Record, others ...string) (*netns.NS, error) {
 	return nil, errGone
 }
 
-// Leave takes those networks of a machine out of its pod that are about a link of the pod's.
-func (l *Local) Leave(ctx context.Context, ns *netns.NS, r phase1.Record, podLink string) (phase1.Record, error) {
-	left, err := l.phase1.Leave(ctx, ns, r.In, r.Machine, podLink)
+// UndoSome takes the chosen networks of a machine out of its pod, and tells what is left.
+func (l *Local) UndoSome(
+	ctx context.Context, ns *netns.NS, r phase1.Record, chosen func(attach.Act) bool,
+) (phase1.Record, error) {
+	left, err := l.phase1.UndoSome(ctx, ns, r.In, r.Machine, chosen)
 	switch {
 	case err != nil:
 	case len(left.Networks) == 0:

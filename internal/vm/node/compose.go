@@ -3,11 +3,7 @@
 package node
 
 import (
-	"context"
-	"errors"
-
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/netns"
 	plan "github.com/weft-net/weft/internal/plan/vm"
 	"github.com/weft-net/weft/internal/state"
 	"github.com/weft-net/weft/internal/vm/phase1"
@@ -29,26 +25,4 @@ func (m *Machines) Compose(key model.AttachmentKey, f state.Fragment) state.Frag
 		f = plan.Compose(f, key.IfName, r.Pod, networks)
 	}
 	return f
-}
-
-// Leave takes the networks of a pod's machine that are about an interface out of the pod, before the interface goes.
-// The caller has the sandbox's turn; the pod's namespace may be gone.
-func (m *Machines) Leave(ctx context.Context, key model.AttachmentKey, ns *netns.NS) error {
-	var errs []error
-	for _, r := range m.of(key.ContainerID) {
-		in := ns
-		if in != nil {
-			if name, err := phase1.Identity(in); err != nil || name != r.Namespace {
-				in = nil
-			}
-		}
-		left, err := m.local.Leave(ctx, in, r, key.IfName)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		m.drop(r)
-		m.note(left)
-	}
-	return errors.Join(errs...)
 }

@@ -4,8 +4,9 @@
 // does it as host.Local does, and tells attach what of a pod's network is a machine's.
 //
 //	verbs    Start, Stop, List
-//	attach   Compose: what a pod's namespace should be, with its machine; Leave: before an attachment goes
-//	agent    Load, Recover: what an agent before this one had
+//	attach   Compose: what a pod's namespace should be, with its machine; Records, Undo: before an attachment goes, and
+//	         when an agent starts: the machines' records are in the ledger beside the attachments', and have one recovery
+//	agent    Load, Serve: what an agent before this one had
 //
 // # Turns
 //

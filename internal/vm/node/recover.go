@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/vm/host"
 	"github.com/weft-net/weft/internal/vm/phase1"
@@ -16,13 +17,13 @@ import (
 // watchEvery is how often pods of others are looked at, and joins.
 const watchEvery = 10 * time.Second
 
-// recoverTime bounds what is done for one machine when an agent starts.
-const recoverTime = 15 * time.Second
+// serveTime bounds what is done for one machine when an agent starts.
+const serveTime = 15 * time.Second
 
-// Load remembers the machines of an agent before this one, so that attach's own recovery takes them out of the pods
-// that it undoes.
+// Load remembers the machines of an agent before this one, so that attach's recovery takes them out of the pods that it
+// undoes. What an agent of an earlier version has written beside the ledger goes into it first.
 func (m *Machines) Load(ctx context.Context) error {
-	err := m.cfg.Phase1.Sweep(ctx)
+	err := m.cfg.Phase1.Adopt(ctx)
 	all, listErr := m.local.List(ctx)
 	for _, r := range all {
 		m.note(r)
@@ -30,42 +31,20 @@ func (m *Machines) Load(ctx context.Context) error {
 	return errors.Join(err, listErr)
 }
 
-// Recover goes on with the machines that are there: what a killed call left unfinished is taken out of the pods, what
-// went with a pod is forgotten, and weft-guests are given their wires again.
-func (m *Machines) Recover(ctx context.Context) error {
-	all, err := m.local.List(ctx)
-	errs := []error{err}
-	for _, r := range all {
-		if err := m.recoverOne(ctx, r); err != nil {
-			errs = append(errs, fmt.Errorf("machine %s in pod %s: %w", r.Machine, r.In, err))
-		}
-	}
-	return errors.Join(errs...)
-}
+// Records are those of all machines, also of earlier boots.
+func (m *Machines) Records() ([]attach.Record, error) { return m.cfg.Phase1.Stored() }
 
-func (m *Machines) recoverOne(ctx context.Context, r phase1.Record) error {
-	ctx, cancel := context.WithTimeout(ctx, recoverTime)
-	defer cancel()
-	release, err := m.cfg.Hold(ctx, turnOf(r))
+// Open opens the namespace of a machine's pod, nil where that has gone.
+func (m *Machines) Open(stored attach.Record) *netns.NS {
+	r, err := phase1.RecordOf(stored)
 	if err != nil {
-		return err
-	}
-	defer release()
-	ns, err := m.open(r)
-	if err != nil {
-		return m.lost(ctx, r)
-	}
-	defer func() { _ = ns.Close() }()
-	left, err := m.cfg.Phase1.Recover(ctx, ns, r.In, r.Machine)
-	if err != nil {
-		return err
-	}
-	m.drop(r)
-	if len(left.Networks) == 0 {
 		return nil
 	}
-	m.note(left)
-	return m.attend(left, ns)
+	ns, err := m.open(r)
+	if err != nil {
+		return nil
+	}
+	return ns
 }
 
 // open opens the namespace of a machine's pod, by the path that the machine's call had or by its attachments'.
@@ -77,6 +56,74 @@ func (m *Machines) open(r phase1.Record) (*netns.NS, error) {
 		}
 	}
 	return host.PodOf(r, paths...)
+}
+
+// Undo takes the chosen networks of a machine out of its pod. The caller has the sandbox's turn; the pod's namespace may
+// be gone.
+func (m *Machines) Undo(
+	ctx context.Context, stored attach.Record, ns *netns.NS, chosen func(attach.Act) bool,
+) error {
+	r, err := phase1.RecordOf(stored)
+	if err != nil {
+		return err
+	}
+	if ns != nil {
+		if name, err := phase1.Identity(ns); err != nil || name != r.Namespace {
+			ns = nil
+		}
+	}
+	return m.undo(ctx, r, ns, chosen)
+}
+
+// undo undoes some of a machine's networks. What cannot be undone is tried again when the machine is looked at.
+func (m *Machines) undo(ctx context.Context, r phase1.Record, ns *netns.NS, chosen func(attach.Act) bool) error {
+	left, err := m.local.UndoSome(ctx, ns, r, chosen)
+	if err != nil {
+		var found bool
+		var readErr error
+		if left, found, readErr = m.cfg.Phase1.Read(r.Machine, r.In); readErr != nil || !found {
+			return errors.Join(err, readErr)
+		}
+	}
+	m.drop(r)
+	m.note(left)
+	return err
+}
+
+// unfinished chooses what a call that did not come to its end has left.
+func unfinished(act attach.Act) bool { return act.State != attach.ActFinished }
+
+// Forget forgets a machine of an earlier boot.
+func (m *Machines) Forget(ctx context.Context, stored attach.Record) error {
+	return m.cfg.Phase1.Forget(ctx, stored.Machine.Pod, stored.Machine.Key)
+}
+
+// Serve gives weft-guests the wires of the machines that are there, after a recovery.
+func (m *Machines) Serve(ctx context.Context) error {
+	all, err := m.local.List(ctx)
+	errs := []error{err}
+	for _, r := range all {
+		if err := m.serveOne(ctx, r); err != nil {
+			errs = append(errs, fmt.Errorf("machine %s in pod %s: %w", r.Machine, r.In, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (m *Machines) serveOne(ctx context.Context, r phase1.Record) error {
+	ctx, cancel := context.WithTimeout(ctx, serveTime)
+	defer cancel()
+	release, err := m.cfg.Hold(ctx, turnOf(r))
+	if err != nil {
+		return err
+	}
+	defer release()
+	ns, err := m.open(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ns.Close() }()
+	return m.attend(r, ns)
 }
 
 // lost forgets a machine whose pod has gone, and all in it with it.

@@ -34,6 +34,9 @@ func (m *Machines) Routes() adminapi.Routes {
 		"POST " + host.RouteStart: m.route(VerbStart, m.Start),
 		"POST " + host.RouteStop:  m.route(VerbStop, m.Stop),
 		"POST " + host.RouteList:  m.route(VerbList, m.List),
+		"POST " + adminapi.RouteCheckMachines: func(r *http.Request) (any, error) {
+			return m.Check(r.Context()), nil
+		},
 	}
 }
 

@@ -9,9 +9,10 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// watched tells whether a machine is looked at now and then: one in a pod of others, which nobody tells of, and one
-// whose guest is joined to the pod's link, which nothing else would notice.
-func watched(r phase1.Record) bool { return r.Container == "" || len(r.Joins()) > 0 }
+// watched tells whether a machine is looked at now and then: one in a pod of others, which nobody tells of, one whose
+// guest is joined to the pod's link, which nothing else would notice, and one that could not be undone when its
+// attachment ended.
+func watched(r phase1.Record) bool { return r.Container == "" || len(r.Joins()) > 0 || r.Unfinished() }
 
 // toWatch are the machines that are looked at.
 func (m *Machines) toWatch() (out []phase1.Record) {
@@ -53,7 +54,8 @@ func (m *Machines) watch(ctx context.Context) {
 	}
 }
 
-// look forgets a machine of a pod of others if that has gone, and joins what somebody has cut.
+// look forgets a machine of a pod of others if that has gone, undoes what should have been, and joins what somebody has
+// cut.
 func (m *Machines) look(ctx context.Context, r phase1.Record) error {
 	release, err := m.cfg.Hold(ctx, turnOf(r))
 	if err != nil {
@@ -67,12 +69,15 @@ func (m *Machines) look(ctx context.Context, r phase1.Record) error {
 	r = m.of(r.Container)[i]
 	ns, err := m.open(r)
 	switch {
-	case err != nil && r.Container == "":
+	case err != nil && (r.Container == "" || r.Unfinished()):
 		return m.lost(ctx, r)
 	case err != nil: // its attachment goes, and takes it along
 		return nil
 	}
 	defer func() { _ = ns.Close() }()
+	if r.Unfinished() {
+		return m.undo(ctx, r, ns, unfinished)
+	}
 	cut, err := phase1.Rejoin(ctx, ns, r.Joins())
 	if len(cut) > 0 && err == nil {
 		m.cfg.Log.Warn("a guest was cut off, and is joined to the pod's network again", "machine", r.Machine,

@@ -5,10 +5,12 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,8 +46,14 @@ func pod(t *testing.T) *netns.NS {
 
 func machines(t *testing.T, looks <-chan time.Time) *Machines {
 	t.Helper()
+	return machinesThat(t, looks, nil)
+}
+
+// machinesThat call step before each thing that is done.
+func machinesThat(t *testing.T, looks <-chan time.Time, step func(name string) error) *Machines {
+	t.Helper()
 	return New(Config{
-		Phase1: phase1.Config{Dir: filepath.Join(t.TempDir(), "vm")}, Memory: stranger{},
+		Phase1: phase1.Config{Dir: filepath.Join(t.TempDir(), "vm"), Step: step}, Memory: stranger{},
 		Log:   slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Hold:  func(context.Context, string) (func(), error) { return func() {}, nil },
 		After: func(time.Duration) <-chan time.Time { return looks },
@@ -137,4 +145,43 @@ func TestCutGuest(t *testing.T) {
 	case <-time.After(10 * time.Millisecond):
 	}
 	m.group.Wait()
+}
+
+// TestUndoneLater: what could not be undone when an attachment ended is undone when the machine is looked at.
+func TestUndoneLater(t *testing.T) {
+	looks, broken, errBroken := make(chan time.Time), atomic.Bool{}, errors.New("not today")
+	ns, m := pod(t), machinesThat(t, looks, func(name string) error {
+		if broken.Load() && name == "remove network" {
+			return errBroken
+		}
+		return nil
+	})
+	defer func() { _ = m.Close() }()
+	if _, err := m.Start(t.Context(), ns, ask(t, host.Ask{Input: direct()})); err != nil {
+		t.Fatal(err)
+	}
+	all, err := m.Records()
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%v (%v)", all, err)
+	}
+	broken.Store(true)
+	if err := m.Undo(t.Context(), all[0], ns, func(attach.Act) bool { return true }); !errors.Is(err, errBroken) {
+		t.Fatal(err)
+	}
+	broken.Store(false)
+	if out := nettest.Run(t, ns, "ip", "-o", "link"); !strings.Contains(out, "tap0") {
+		t.Fatalf("nothing is left to undo: %s", out)
+	}
+	select {
+	case looks <- time.Time{}:
+	case <-time.After(time.Minute):
+		t.Fatal("nobody looks")
+	}
+	m.group.Wait() // nobody looks any more
+	if all, err := m.Records(); err != nil || len(all) > 0 {
+		t.Errorf("left: %v (%v)", all, err)
+	}
+	if out := nettest.Run(t, ns, "ip", "-o", "link"); strings.Contains(out, "tap0") {
+		t.Errorf("left: %s", out)
+	}
 }

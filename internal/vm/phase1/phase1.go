@@ -5,7 +5,8 @@
 //
 // # What is remembered
 //
-// Each network of a machine has a state, which is on disk before anything of it is done:
+// A machine in a pod has a record of attach's kind, in the agent's ledger or, without an agent, in a file. Each network
+// is an act of it, whose state is written before anything of it is done:
 //
 //	pending   planned, with the pre-image of what will change; nothing is done
 //	started   some of it may be there
@@ -14,7 +15,8 @@
 //
 // A call that was killed is taken up where it was: what is started is done again by the plan on disk, which is what
 // makes that safe. The kernel is not asked again what the pod was like, because by then the pod is not like that. A
-// call that fails takes back what it began; the pod's network is then as it was.
+// call that fails takes back what it began; the pod's network is then as it was. When an agent starts, attach's recovery
+// says what of the acts stays.
 package phase1
 
 import (
@@ -27,6 +29,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
@@ -37,7 +40,9 @@ import (
 
 // Config is what all calls have.
 type Config struct {
-	// Dir is where the records are. It need not outlive a boot.
+	// Records keeps the records; nil is a file each in Dir.
+	Records attach.Memory
+	// Dir is where the machines' locks are, and the records of a process without an agent. It need not outlive a boot.
 	Dir string
 	// Boot names the boot of the node: what was recorded in another one is void. "" is every boot.
 	Boot string

@@ -3,20 +3,11 @@
 package phase1
 
 import (
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
-	"github.com/weft-net/weft/internal/atomicfile"
-	"github.com/weft-net/weft/internal/flock"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	plan "github.com/weft-net/weft/internal/plan/vm"
@@ -24,20 +15,21 @@ import (
 )
 
 // State is how far a network is.
-type State string
+type State = attach.ActState
 
 // The states.
 const (
-	Pending  State = "pending"
-	Started  State = "started"
-	Finished State = "finished"
-	Leaving  State = "leaving"
+	Pending  = attach.ActPending
+	Started  = attach.ActStarted
+	Finished = attach.ActFinished
+	Leaving  = attach.ActLeaving
 )
 
-// version is the form of a record; one of a later form is refused, and left alone.
-const version = 1
+// Given is a device that the machine's user was given.
+type Given = attach.Given
 
-// Record is what is remembered of a machine in a pod.
+// Record is what is remembered of a machine in a pod: attach's record, whose acts they are, as those read it who deal
+// with machines.
 type Record struct {
 	Version int `json:"version"`
 	// Machine is the machine's key, In the pod that it is in.
@@ -98,30 +90,79 @@ func (r *Record) add(p plan.Plan) {
 	}
 }
 
-// path is the file of a machine in a pod. A machine's key is two names of Kubernetes', which have no commas.
-func (c Config) path(key, pod string) string { return c.stem(key) + "," + word(pod) + ".json" }
-
-func (c Config) stem(key string) string {
-	return filepath.Join(c.Dir, strings.ReplaceAll(key, "/", ","))
+// RecordOf reads a machine's record.
+func RecordOf(stored attach.Record) (Record, error) {
+	m := stored.Machine
+	if m == nil {
+		return Record{}, fmt.Errorf("record %s: of no machine", stored.Key())
+	}
+	r := Record{
+		Version: stored.Version, Machine: m.Key, In: m.Pod, Boot: stored.Boot, Netns: stored.Request.Netns,
+		Namespace: m.Namespace, Container: m.Container, Owner: m.Owner, Path: m.Path, exists: true,
+	}
+	for _, act := range stored.Acts {
+		if act.Kind != attach.ActMachine || act.Fragment == nil || act.Restore == nil {
+			return Record{}, fmt.Errorf("record of machine %s in pod %s: act %q is none of a machine's", m.Key, m.Pod, act.Kind)
+		}
+		step := plan.Step{Fragment: *act.Fragment, Restore: *act.Restore}
+		if act.Interface == nil {
+			r.Pod, r.Vhost = step, act.Given
+			continue
+		}
+		n := Network{State: act.State, Tap: act.Given, Network: plan.Network{
+			Interface: act.Interface.VMInterface, PodLink: act.Interface.PodLink, Step: step, Device: act.Interface.Device,
+		}}
+		if len(act.Guests) > 0 {
+			n.Guest = &act.Guests[0]
+		}
+		r.Networks = append(r.Networks, n)
+	}
+	return r, nil
 }
 
-// word is a pod's name as it can be in that of a file.
-func word(pod string) string {
-	const most = 64
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' || r == '_'
+// Unfinished tells whether some of its networks are neither there nor gone.
+func (r Record) Unfinished() bool {
+	return slices.ContainsFunc(r.Networks, func(n Network) bool { return n.State != Finished })
+}
+
+// stored is the record as it is kept. What all networks need of the pod comes first, and so is undone last.
+func (r Record) stored() attach.Record {
+	key := attach.MachineKey(r.Machine, r.In)
+	out := attach.Record{
+		Boot: r.Boot, Stage: attach.Done,
+		Request: model.Request{Network: key.Network, ContainerID: key.ContainerID, IfName: key.IfName, Netns: r.Netns},
+		Machine: &attach.Machine{
+			Key: r.Machine, Pod: r.In, Container: r.Container, Namespace: r.Namespace, Owner: r.Owner, Path: r.Path,
+		},
+		Acts: []attach.Act{{
+			Kind: attach.ActMachine, Fragment: &r.Pod.Fragment, Restore: &r.Pod.Restore, Given: r.Vhost,
+		}},
 	}
-	if len(pod) <= most && !strings.ContainsFunc(pod, func(r rune) bool { return !plain(r) }) {
-		return pod
+	for _, n := range r.Networks {
+		act := attach.Act{
+			Kind: attach.ActMachine, State: n.State, Fragment: &n.Fragment, Restore: &n.Restore, Given: n.Tap,
+			Interface: &attach.MachineInterface{VMInterface: n.Interface, PodLink: n.PodLink, Device: n.Device},
+		}
+		if n.Guest != nil {
+			act.Guests = []model.Guest{*n.Guest}
+		}
+		if n.State != Finished {
+			out.Stage = attach.Pending
+		}
+		out.Acts = append(out.Acts, act)
 	}
-	sum := sha256.Sum256([]byte(pod))
-	return hex.EncodeToString(sum[:])
+	return out
 }
 
 // Read tells what is remembered of a machine in a pod; without a pod, in the only one that it is in.
 func (c Config) Read(key, pod string) (r Record, found bool, err error) {
 	if pod != "" {
-		return c.read(c.path(key, pod))
+		stored, found, err := c.records().Get(attach.MachineKey(key, pod))
+		if err != nil || !found || stored.Boot != c.Boot { // one of another boot is void: what it tells of went with that
+			return Record{}, false, err
+		}
+		r, err := RecordOf(stored)
+		return r, err == nil, err
 	}
 	all, err := c.List()
 	for _, one := range all {
@@ -139,40 +180,35 @@ func (c Config) Read(key, pod string) (r Record, found bool, err error) {
 
 // List tells what is remembered of all machines of this boot; the error joins what is wrong with others.
 func (c Config) List() ([]Record, error) {
-	files, err := c.files()
+	all, err := c.Stored()
 	errs := []error{err}
 	var out []Record
-	for _, path := range files {
-		r, found, err := c.read(path)
-		if errs = append(errs, err); found && err == nil {
+	for _, stored := range all {
+		if stored.Boot != c.Boot {
+			continue
+		}
+		r, err := RecordOf(stored)
+		if errs = append(errs, err); err == nil {
 			out = append(out, r)
 		}
 	}
 	return out, errors.Join(errs...)
 }
 
-func (c Config) files() ([]string, error) { return filepath.Glob(filepath.Join(c.Dir, "*.json")) }
-
-// read reads a file. One of another boot is void: what it tells of went with that.
-func (c Config) read(path string) (r Record, found bool, err error) {
-	what := "record " + path
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Record{}, false, nil
+// Stored are the records of all machines, also of other boots, as they are kept; the error joins what is wrong with
+// others.
+func (c Config) Stored() ([]attach.Record, error) {
+	all, err := c.records().List()
+	errs := []error{err}
+	var out []attach.Record
+	for _, stored := range all {
+		if _, err := RecordOf(stored); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		out = append(out, stored)
 	}
-	if err != nil {
-		return Record{}, false, fmt.Errorf("%s: %w", what, err)
-	}
-	if err := json.Unmarshal(b, &r); err != nil {
-		return Record{}, false, fmt.Errorf("%s: %w", what, err)
-	}
-	if r.Version > version {
-		return Record{}, false, model.Faultf(model.CodeIO, "it was written by a later weft",
-			"record of machine %s: %s has version %d, %d is known",
-			r.Machine, path, r.Version, version)
-	}
-	r.exists = true
-	return r, r.Boot == c.Boot, nil
+	return out, errors.Join(errs...)
 }
 
 // open begins with what is remembered of a machine in this pod.
@@ -182,7 +218,7 @@ func (c Config) open(s kernel.Spaces, key, pod string) (*work, error) {
 		return nil, err
 	}
 	if !found {
-		r = Record{Version: version, Machine: key, In: pod, Boot: c.Boot}
+		r = Record{Machine: key, In: pod, Boot: c.Boot}
 	}
 	return &work{Config: c, spaces: s, record: r}, nil
 }
@@ -192,13 +228,8 @@ func (w *work) save(why string) error {
 	if err := w.Step.At(why); err != nil {
 		return err
 	}
-	b, err := json.Marshal(w.record)
-	if err != nil {
-		return fmt.Errorf("record of machine %s: %w", w.record.Machine, err)
-	}
-	if err := atomicfile.Write(w.path(w.record.Machine, w.record.In), b, 0o600, atomicfile.CrashSafe); err != nil {
-		return model.Faultf(model.CodeIO, "the directory must be writable and have room", "record of machine %s: %w",
-			w.record.Machine, err)
+	if err := w.records().Put(w.record.stored()); err != nil {
+		return err
 	}
 	w.record.exists = true
 	return nil
@@ -208,42 +239,9 @@ func (w *work) forget() error {
 	if err := w.Step.At("forget"); err != nil {
 		return err
 	}
-	if err := os.Remove(w.path(w.record.Machine, w.record.In)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("record of machine %s: %w", w.record.Machine, err)
+	if err := w.records().Delete(attach.MachineKey(w.record.Machine, w.record.In)); err != nil {
+		return err
 	}
 	w.record.exists = false
 	return nil
-}
-
-// lock keeps other calls for the machine away. The file goes with the record.
-func (c Config) lock(ctx context.Context, key string) (unlock func(), err error) {
-	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
-		return nil, model.Faultf(model.CodeIO, "", "records of machines: %w", err)
-	}
-	path := c.stem(key) + ".lock"
-	f, err := flock.Open(ctx, path, flock.Exclusive, 0o600)
-	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return nil, model.Faultf(model.CodeTryAgain, "another call for it is under way", "machine %s: %w", key, ctx.Err())
-	}
-	if err != nil {
-		return nil, model.Faultf(model.CodeIO, "", "records of machines: %w", err)
-	}
-	c.tidy(key)
-	return func() {
-		if left, err := filepath.Glob(c.stem(key) + ",*"); err == nil && len(left) == 0 {
-			_ = os.Remove(path)
-		}
-		_ = f.Close()
-	}, nil
-}
-
-// tidy takes away what calls for the machine left that were killed while they wrote, and what is of another boot.
-func (c Config) tidy(key string) {
-	_ = atomicfile.Sweep(c.Dir) // it is tried again by the next call
-	files, _ := filepath.Glob(c.stem(key) + ",*.json")
-	for _, path := range files {
-		if r, found, err := c.read(path); err == nil && !found && r.exists {
-			_ = os.Remove(path)
-		}
-	}
 }

@@ -7,32 +7,57 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/netns"
 	plan "github.com/weft-net/weft/internal/plan/vm"
 )
 
 // Undo takes everything of a machine out of its pod, which is given what it had. A pod that is gone needs nothing.
 func (c Config) Undo(ctx context.Context, ns *netns.NS, pod, key string) error {
+	_, err := c.UndoSome(ctx, ns, pod, key, func(attach.Act) bool { return true })
+	return err
+}
+
+// UndoSome undoes the chosen networks of a machine, the last one first, and with the last one what all of them needed
+// of the pod; it tells what is left. The pod, which may be gone, is nil then.
+func (c Config) UndoSome(
+	ctx context.Context, ns *netns.NS, pod, key string, out func(attach.Act) bool,
+) (Record, error) {
+	unlock, err := c.lock(ctx, key)
+	if err != nil {
+		return Record{}, err
+	}
+	defer unlock()
+	spaces, closeAll, err := dial(ns)
+	if err != nil {
+		return Record{}, err
+	}
+	defer closeAll()
+	r, found, err := c.Read(key, pod)
+	if err != nil || !found {
+		return Record{}, err
+	}
+	w := &work{Config: c, spaces: spaces, record: r}
+	var names []string
+	for _, act := range r.stored().Acts {
+		if act.Interface != nil && out(act) {
+			names = append(names, act.Interface.Name)
+		}
+	}
+	if err := w.takeBack(ctx, names); err != nil {
+		return Record{}, err
+	}
+	return w.record, nil
+}
+
+// Forget forgets a machine without undoing anything: of another boot nothing is left.
+func (c Config) Forget(ctx context.Context, pod, key string) error {
 	unlock, err := c.lock(ctx, key)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	spaces, closeAll, err := dial(ns)
-	if err != nil {
-		return err
-	}
-	defer closeAll()
-	r, found, err := c.Read(key, pod)
-	if err != nil || !found {
-		return err
-	}
-	w := &work{Config: c, spaces: spaces, record: r}
-	var all []string
-	for _, n := range w.record.Networks {
-		all = append(all, n.Interface.Name)
-	}
-	return w.takeBack(ctx, all)
+	return c.records().Delete(attach.MachineKey(key, pod))
 }
 
 // takeBack undoes networks, the last one first.
@@ -48,15 +73,10 @@ func (w *work) takeBack(ctx context.Context, names []string) error {
 	if len(w.record.Networks) > 0 || !w.record.exists {
 		return nil
 	}
-	if err := w.restorePod(ctx); err != nil {
+	if err := w.undo(ctx, "pod", w.record.Vhost, w.record.Pod); err != nil {
 		return err
 	}
 	return w.forget()
-}
-
-// restorePod gives the pod what all networks needed of it.
-func (w *work) restorePod(ctx context.Context) error {
-	return errors.Join(w.Step.At("restore pod"), w.spaces.Restore(ctx, w.record.Pod.Restore), w.withdraw(w.record.Vhost))
 }
 
 // rest gives back what all networks needed of the pod of a machine that is to stay there without any, and may get one
@@ -65,7 +85,7 @@ func (w *work) rest(ctx context.Context) error {
 	if len(w.record.Pod.Fragment.Pod.Sysctls) == 0 && w.record.Vhost == nil {
 		return nil
 	}
-	if err := w.restorePod(ctx); err != nil {
+	if err := w.undo(ctx, "pod", w.record.Vhost, w.record.Pod); err != nil {
 		return err
 	}
 	w.record.Pod, w.record.Vhost = plan.Step{}, nil
@@ -81,13 +101,26 @@ func (w *work) leave(ctx context.Context, name string) error {
 		if err := w.save("leaving"); err != nil {
 			return err
 		}
-		if err := errors.Join(w.Step.At("remove"), w.withdraw(n.Tap), w.spaces.Remove(ctx, n.Fragment)); err != nil {
-			return err
-		}
-		if err := errors.Join(w.Step.At("restore"), w.spaces.Restore(ctx, n.Restore)); err != nil {
+		if err := w.undo(ctx, "network", n.Tap, n.Step); err != nil {
 			return err
 		}
 	}
 	w.record.Networks = slices.Delete(w.record.Networks, i, i+1)
 	return w.save("left")
+}
+
+// undo undoes one act: takes back what was given, removes what was made and gives back what was there before. A device
+// that cannot be taken back is no reason to leave the rest.
+func (w *work) undo(ctx context.Context, what string, given *Given, done plan.Step) error {
+	if err := w.Step.At("remove " + what); err != nil {
+		return err
+	}
+	device := w.withdraw(given)
+	if err := w.spaces.Remove(ctx, done.Fragment); err != nil {
+		return errors.Join(device, err)
+	}
+	if err := w.Step.At("restore " + what); err != nil {
+		return errors.Join(device, err)
+	}
+	return errors.Join(device, w.spaces.Restore(ctx, done.Restore))
 }

@@ -38,21 +38,6 @@ func UsableVhost() (number uint64, ok bool) {
 	return st.Rdev, true
 }
 
-// Given is a device that the machine's user was given in the root directory of the hypervisor's container.
-type Given struct {
-	Root string `json:"root"`
-	// Name is the device's in the directory of devices; "" is vhost-net.
-	Name string `json:"name,omitempty"`
-	// Dev and Ino are the directory's: another container may have the root's path by now.
-	Dev uint64 `json:"dev"`
-	Ino uint64 `json:"ino"`
-	// Made tells that there was none; one that was there belonged to UID and GID, with that mode.
-	Made bool   `json:"made,omitempty"`
-	UID  uint32 `json:"uid,omitempty"`
-	GID  uint32 `json:"gid,omitempty"`
-	Mode uint32 `json:"mode,omitempty"`
-}
-
 const vhostName = "vhost-net"
 
 // give gives the machine's user the devices: the node's vhost-net, where it has one, and those of macvtaps.
