@@ -94,7 +94,7 @@ func programs(t testing.TB) string {
 	}
 	for _, name := range []string{"etcd", "kube-apiserver"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			nettest.Skip(t, "no "+name+" in "+dir+": build it with test/kube/build.sh, or set WEFT_KUBE_BIN_DIR")
+			nettest.Without(t, "no "+name+" in "+dir+": build it with test/kube/build.sh, or set WEFT_KUBE_BIN_DIR")
 		}
 	}
 	return dir

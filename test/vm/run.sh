@@ -94,11 +94,11 @@ unpack() {
 	mv "$tmp" "$dir"
 }
 
-# chosen PKG BINARY: the -test.run pattern for a package, or nothing.
+# chosen PKG BINARY: the -test.run pattern for a package, or nothing. To list tests no programs are built.
 chosen() {
 	local pkg=$1 bin=$2 top
 	if [ -n "${RUN:-}" ]; then
-		top=$(WEFT_PROGRAMS=$PWD/bin "$bin" -test.list "$RUN" | grep '^Test' || true)
+		top=$(WEFT_TEST_BIN=$PWD/bin WEFT_PROGRAMS=$PWD/bin "$bin" -test.list "$RUN" | grep '^Test' || true)
 		[ -z "$top" ] || echo "$RUN"
 		return
 	fi
@@ -107,7 +107,7 @@ chosen() {
 		return
 	fi
 	{
-		WEFT_PROGRAMS=$PWD/bin "$bin" -test.list "$WORDS" | grep '^Test' || true
+		WEFT_TEST_BIN=$PWD/bin WEFT_PROGRAMS=$PWD/bin "$bin" -test.list "$WORDS" | grep '^Test' || true
 		cat bin/skipped bin/skipped-e2e 2>/dev/null | sed -n "s|^$pkg \(Test[^: ]*\): kernel: .*|\1|p"|| true
 	} | sort -u | awk '
 		# A test with all its subtests makes the single ones of them needless.
