@@ -24,7 +24,8 @@ func machinesWhole(ctx context.Context, n Node) []Finding {
 	}
 	var out []Finding
 	if report.Unreadable != "" {
-		out = warn("a record of another version is left alone; weft vm phase1 writes the others anew", "%s", report.Unreadable)
+		out = warn("a record of another version is left alone; weft vm phase1 writes the others anew", "%s",
+			report.Unreadable)
 	}
 	for _, p := range report.Problems {
 		out = append(out, machineProblem(p)...)
@@ -38,7 +39,8 @@ func machinesWhole(ctx context.Context, n Node) []Finding {
 func machineProblem(p model.MachineProblem) []Finding {
 	switch {
 	case p.Unfinished:
-		return bad("the agent takes it back when it starts; weft vm phase1 goes on with it", "machine %s: %s", p.Machine, p.Says)
+		return bad("the agent takes it back when it starts; weft vm phase1 goes on with it", "machine %s: %s", p.Machine,
+			p.Says)
 	case p.Gone:
 		return warn("the agent forgets it when it starts, or after the pod's DEL", "machine %s: %s", p.Machine, p.Says)
 	}

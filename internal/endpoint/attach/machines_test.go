@@ -30,9 +30,11 @@ func (n *noted) Compose(_ model.AttachmentKey, f state.Fragment) state.Fragment 
 func (n *noted) Records() ([]Record, error)                                     { return n.records, nil }
 func (n *noted) Open(rec Record) *netns.NS                                      { return n.here[rec.Machine.Key] }
 func (n *noted) Forget(_ context.Context, rec Record) error                     { n.note(rec, "forgotten"); return nil }
+
 func (n *noted) note(rec Record, what string) {
 	n.undone[rec.Machine.Key] = append(n.undone[rec.Machine.Key], what)
 }
+
 func (n *noted) Undo(_ context.Context, rec Record, ns *netns.NS, chosen func(Act) bool) error {
 	if ns == nil {
 		n.note(rec, "without a namespace")

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ledger keeps the agent's records, of attachments and of virtual machines in pods, in one bbolt file. Every write is in the kernel's page cache
-// when Put returns, in a transaction of its own or one with others that came at the same time: it survives SIGKILL. It
-// is not synced to the disk: what it tells of dies with the machine as well, and a record of another boot is dropped by
-// attach.Recover.
+// Package ledger keeps the agent's records, of attachments and of virtual machines in pods, in one bbolt file. Every
+// write is in the kernel's page cache when Put returns, in a transaction of its own or one with others that came at the
+// same time: it survives SIGKILL. It is not synced to the disk: what it tells of dies with the machine as well, and a
+// record of another boot is dropped by attach.Recover.
 //
 // One process has the file open; commands ask the agent.
 package ledger
