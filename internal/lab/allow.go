@@ -32,7 +32,7 @@ func (j *journey) allow(ctx context.Context, pod string) error {
 		TargetPod: pod,
 	})
 	if err == nil {
-		_, err = j.store.Create(o)
+		_, err = j.store.Create(ctx, o)
 	}
 	if errors.Is(err, store.ErrExists) {
 		return nil
@@ -55,12 +55,12 @@ func (j *journey) fail(ctx context.Context) error {
 	}
 	failed := map[string]any{"completed": true, "failed": true}
 	err := j.over(j.status(ctx, func(status map[string]any) { status["migrationState"] = j.migrationState(failed) }))
-	return errors.Join(err, j.forbid())
+	return errors.Join(err, j.forbid(ctx))
 }
 
-// forbid takes away the AddressMove that says which pod the machine goes to, if there is one.
-func (j *journey) forbid() error {
-	return j.over(j.store.Delete(store.AddressMoves().Key(j.here.Namespace, j.target), ""))
+// forbid takes away the AddressMove that says which pod the machine goes to, if there is one, also when ctx has ended.
+func (j *journey) forbid(ctx context.Context) error {
+	return j.over(j.store.Delete(context.WithoutCancel(ctx), store.AddressMoves().Key(j.here.Namespace, j.target), ""))
 }
 
 // over is err, or nil where there is no such object.

@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -50,7 +51,7 @@ func (s Spec) has(family int) bool {
 }
 
 // writePools makes a pool of each of the cluster's prefixes, but of those in which the manifests have one.
-func writePools(s *dir.Store, c model.Cluster, l Layout) error {
+func writePools(ctx context.Context, s *dir.Store, c model.Cluster, l Layout) error {
 	if !l.Spec.pools() {
 		return nil
 	}
@@ -68,7 +69,7 @@ func writePools(s *dir.Store, c model.Cluster, l Layout) error {
 			Name: fmt.Sprintf("pods%d", i), AssignmentMode: model.AssignAutomatic, Regions: []model.AddressRegion{region},
 		})
 		if err == nil {
-			_, err = s.Create(o)
+			_, err = s.Create(ctx, o)
 		}
 		errs = append(errs, err)
 	}

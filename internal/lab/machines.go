@@ -40,7 +40,7 @@ func isMachine(o store.Object) bool {
 }
 
 // wrapMachines reads the machines of the store, and adds the pods around them.
-func wrapMachines(s *dir.Store) ([]machine, error) {
+func wrapMachines(ctx context.Context, s *dir.Store) ([]machine, error) {
 	objects, err := s.List("")
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func wrapMachines(s *dir.Store) ([]machine, error) {
 		}
 		pod, err := store.NewObject(text)
 		if err == nil {
-			_, err = s.Create(pod)
+			_, err = s.Create(ctx, pod)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("machine %s: its pod: %w", l.VM.Key(), err)

@@ -42,7 +42,7 @@ func (u Up) fill(ctx context.Context, l Layout) (pods []model.Pod, machines []ma
 		return nil, nil, nil, asWritten(err, written)
 	}
 	if !u.NoMachines {
-		if machines, err = wrapMachines(s); err != nil {
+		if machines, err = wrapMachines(ctx, s); err != nil {
 			return nil, nil, nil, asWritten(err, written)
 		}
 	}
@@ -65,7 +65,7 @@ func (u Up) fill(ctx context.Context, l Layout) (pods []model.Pod, machines []ma
 	if err := runnable(s, pods); err != nil {
 		return nil, nil, nil, err
 	}
-	if err := errors.Join(writeNodes(ctx, s, c, l), writePools(s, c, l)); err != nil {
+	if err := errors.Join(writeNodes(ctx, s, c, l), writePools(ctx, s, c, l)); err != nil {
 		return nil, nil, nil, err
 	}
 	for i := range machines {
@@ -211,7 +211,7 @@ func writeNodes(ctx context.Context, s *dir.Store, c model.Cluster, l Layout) er
 			return err
 		}
 		if !slices.ContainsFunc(c.Nodes, func(m model.Node) bool { return m.Name == n.Name }) {
-			if _, err := s.Create(o); err != nil {
+			if _, err := s.Create(ctx, o); err != nil {
 				return err
 			}
 			continue
@@ -267,7 +267,7 @@ func writePods(ctx context.Context, s *dir.Store, c model.Cluster, pods []model.
 		if err != nil {
 			return err
 		}
-		if _, err := s.Create(o); err != nil {
+		if _, err := s.Create(ctx, o); err != nil {
 			return err
 		}
 	}

@@ -182,7 +182,7 @@ func (j *journey) arrived(ctx context.Context, ears *gap.Peer, out *Migration, b
 		err = model.Faultf(model.CodeInternal, "look at the agents' logs below nodes/",
 			"machine %s runs on %s; its connection with %s: %w", out.Machine, out.To, out.Peer, err)
 	}
-	return errors.Join(err, j.forbid(), j.end(ctx, j.here, out.From, j.here.Pod))
+	return errors.Join(err, j.forbid(ctx), j.end(ctx, j.here, out.From, j.here.Pod))
 }
 
 func milliseconds(d time.Duration) float64 {

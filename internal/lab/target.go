@@ -77,7 +77,7 @@ func (j *journey) writePod(ctx context.Context) (model.Pod, error) {
 		}
 		o, err := store.NewObject(text)
 		if err == nil {
-			_, err = j.store.Create(o)
+			_, err = j.store.Create(ctx, o)
 		}
 		if err != nil {
 			return model.Pod{}, err
@@ -135,7 +135,7 @@ func (j *journey) endPod(ctx context.Context, node, pod string) error {
 		err = boxes.Watch(ctx, namespace, name, func(d *sandbox.Detail) (bool, error) { return d == nil, nil })
 	}
 	if err == nil {
-		err = j.store.Delete(store.PodKey(namespace, name), "")
+		err = j.store.Delete(ctx, store.PodKey(namespace, name), "")
 	}
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return fmt.Errorf("pod %s on %s: %w", pod, node, err)

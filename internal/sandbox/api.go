@@ -88,7 +88,7 @@ func (s *Server) api(ctx context.Context, l net.Listener) error {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		last, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
 		_ = srv.Shutdown(last) // requests that are being answered are
 	})

@@ -51,7 +51,7 @@ func Serve(ctx context.Context, cfg Config) error {
 	if err := cfg.check(); err != nil {
 		return err
 	}
-	lock, err := process.Lock(filepath.Join(cfg.StateDir, "lock"), 2*time.Second)
+	lock, err := process.Lock(ctx, filepath.Join(cfg.StateDir, "lock"), 2*time.Second)
 	if err != nil {
 		return model.Faultf(model.CodeIO, "use that one, or another --state-dir",
 			"state directory %s is in use by another runtime: %w", cfg.StateDir, err)

@@ -93,7 +93,7 @@ func claims(ctx context.Context, cfg Config, round int, r *Report) error {
 	if _, err := objects.Create(ctx, store.AddressPools(), o); err != nil {
 		return fmt.Errorf("pool of the measurement: %w", err)
 	}
-	defer func() { clean(cfg, objects, pool) }()
+	defer func() { clean(context.WithoutCancel(ctx), cfg, objects, pool) }()
 	path, err := os.MkdirTemp(cfg.Dir, "bench-ipam-")
 	if err != nil {
 		return fmt.Errorf("directory of the measurement: %w", err)
@@ -173,8 +173,8 @@ func agent(
 }
 
 // clean takes away what the measurement has made.
-func clean(cfg Config, objects store.Objects, pool string) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+func clean(ctx context.Context, cfg Config, objects store.Objects, pool string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	all, err := objects.List(ctx, store.AddressBlocks())
 	for _, o := range all {

@@ -90,7 +90,7 @@ func (n *node) run(ctx context.Context, p pod) (*pod, error) {
 	if p.ns, err = n.w.namespace(p.name); err != nil {
 		return nil, err
 	}
-	if err := n.w.pod(p); err != nil {
+	if err := n.w.pod(ctx, p); err != nil {
 		return nil, err
 	}
 	text, err := n.list()

@@ -70,7 +70,7 @@ func newWorld(ctx context.Context, cfg Config) (w *world, err error) {
 	if err := w.wire.Do(bridge); err != nil {
 		return w, fmt.Errorf("wire: %w", err)
 	}
-	if err := w.objects(); err != nil {
+	if err := w.objects(ctx); err != nil {
 		return w, err
 	}
 	for i := range 3 {
@@ -165,11 +165,11 @@ func (w *world) plug(i int, ns *netns.NS) error {
 }
 
 // objects writes the cluster down.
-func (w *world) objects() error {
+func (w *world) objects(ctx context.Context) error {
 	for i := range 3 {
 		o, err := store.NodeObject(model.Node{Name: fmt.Sprintf("n%d", i+1), Addrs: []netip.Addr{nodeAddr(i)}})
 		if err == nil {
-			_, err = w.store.Create(o)
+			_, err = w.store.Create(ctx, o)
 		}
 		if err != nil {
 			return err
@@ -181,7 +181,7 @@ func (w *world) objects() error {
 	} {
 		o, err := store.NewObject([]byte(text))
 		if err == nil {
-			_, err = w.store.Create(o)
+			_, err = w.store.Create(ctx, o)
 		}
 		if err != nil {
 			return err
@@ -191,7 +191,7 @@ func (w *world) objects() error {
 }
 
 // pod writes a pod down, as who schedules it does.
-func (w *world) pod(p pod) error {
+func (w *world) pod(ctx context.Context, p pod) error {
 	annotations := ""
 	if p.machine {
 		annotations = `,"annotations":{"kubevirt.io/domain":"` + machineName + `"`
@@ -205,7 +205,7 @@ func (w *world) pod(p pod) error {
 			nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":%q,"name":%q,"uid":%q%s},"spec":{"nodeName":%q}}`,
 			p.namespace, p.name, p.name, annotations, p.node.name))
 	if err == nil {
-		_, err = w.store.Create(o)
+		_, err = w.store.Create(ctx, o)
 	}
 	if err != nil || !p.incoming {
 		return err
@@ -216,7 +216,7 @@ func (w *world) pod(p pod) error {
 		TargetPod: p.name,
 	})
 	if err == nil {
-		_, err = w.store.Create(o)
+		_, err = w.store.Create(ctx, o)
 	}
 	return err
 }

@@ -38,8 +38,8 @@ func TestThePictureFollows(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err = s.Create(o); errors.Is(err, store.ErrExists) {
-				err = s.Delete(o.Key, "")
+			if _, err = s.Create(t.Context(), o); errors.Is(err, store.ErrExists) {
+				err = s.Delete(t.Context(), o.Key, "")
 			}
 			if err != nil {
 				t.Fatal(err)

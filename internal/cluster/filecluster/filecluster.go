@@ -137,7 +137,7 @@ func (f Cluster) Event(ctx context.Context, pod model.PodRef, e model.Event) err
 	}
 	o, err := store.NewObject(raw)
 	if err == nil {
-		_, err = f.Store.Create(o)
+		_, err = f.Store.Create(ctx, o)
 	}
 	return err
 }

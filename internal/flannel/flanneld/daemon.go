@@ -70,7 +70,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	d := &daemon{cfg: cfg, log: cfg.Log.With("room", "flanneld"), health: newHealth(), lost: notify.New()}
-	stop, err := d.health.serve(cfg.HealthzIP, cfg.HealthzPort, d.log)
+	stop, err := d.health.serve(ctx, cfg.HealthzIP, cfg.HealthzPort, d.log)
 	if err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ func (h *health) why() string {
 }
 
 // serve answers /healthz and /readyz; port 0 is nowhere.
-func (h *health) serve(ip string, port int, log *slog.Logger) (stop func(), err error) {
+func (h *health) serve(ctx context.Context, ip string, port int, log *slog.Logger) (stop func(), err error) {
 	if port == 0 {
 		return func() {}, nil
 	}
@@ -108,9 +108,9 @@ func (h *health) serve(ip string, port int, log *slog.Logger) (stop func(), err 
 		}
 	}()
 	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = server.Shutdown(ctx)
+		_ = server.Shutdown(soon)
 		_ = server.Close()
 		<-done
 	}, nil

@@ -109,21 +109,21 @@ func (l *line) List(ctx context.Context, kind store.Kind) ([]store.Object, error
 	return l.Objects.List(ctx, kind)
 }
 
-func (l *line) Create(_ context.Context, kind store.Kind, o store.Object) (store.Object, error) {
-	return l.write(func() (store.Object, error) { return l.Objects.Create(context.Background(), kind, o) })
+func (l *line) Create(ctx context.Context, kind store.Kind, o store.Object) (store.Object, error) {
+	return l.write(func() (store.Object, error) { return l.Objects.Create(context.WithoutCancel(ctx), kind, o) })
 }
 
 func (l *line) CompareAndSwap(
-	_ context.Context, kind store.Kind, version string, o store.Object,
+	ctx context.Context, kind store.Kind, version string, o store.Object,
 ) (store.Object, error) {
 	return l.write(func() (store.Object, error) {
-		return l.Objects.CompareAndSwap(context.Background(), kind, version, o)
+		return l.Objects.CompareAndSwap(context.WithoutCancel(ctx), kind, version, o)
 	})
 }
 
-func (l *line) Delete(_ context.Context, kind store.Kind, key store.Key, version string) error {
+func (l *line) Delete(ctx context.Context, kind store.Kind, key store.Key, version string) error {
 	_, err := l.write(func() (store.Object, error) {
-		return store.Object{}, l.Objects.Delete(context.Background(), kind, key, version)
+		return store.Object{}, l.Objects.Delete(context.WithoutCancel(ctx), kind, key, version)
 	})
 	return err
 }

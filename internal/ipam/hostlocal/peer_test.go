@@ -31,7 +31,7 @@ func peer(t *testing.T) string {
 
 func runPeer(t *testing.T, bin, verb, id, conf string) (netip.Addr, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bin)
 	cmd.Env = []string{

@@ -16,12 +16,12 @@ import (
 
 // claimMachine writes down that a machine is this process's, where it is nobody else's: two calls may have found it
 // free, one of them a minute ago.
-func claimMachine(st launch.Status) error {
+func claimMachine(ctx context.Context, st launch.Status) error {
 	if err := os.MkdirAll(filepath.Dir(st.Dir), 0o700); err != nil {
 		return model.Faultf(model.CodeIO, "run as root, or choose another directory with --dir", "machine %s: %w",
 			st.Key(), err)
 	}
-	unlock, err := lockMachines(st.Dir)
+	unlock, err := lockMachines(ctx, st.Dir)
 	if err != nil {
 		return err
 	}
@@ -37,8 +37,8 @@ func claimMachine(st launch.Status) error {
 }
 
 // lockMachines waits for the turn to begin or to take away a machine.
-func lockMachines(dir string) (*os.File, error) {
-	return process.Lock(filepath.Join(filepath.Dir(dir), "lock"), 30*time.Second)
+func lockMachines(ctx context.Context, dir string) (*os.File, error) {
+	return process.Lock(ctx, filepath.Join(filepath.Dir(dir), "lock"), 30*time.Second)
 }
 
 func runsAlready(st launch.Status) error {

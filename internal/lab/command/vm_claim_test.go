@@ -23,7 +23,7 @@ func TestClaim(t *testing.T) {
 	errs := make([]error, callers)
 	var group sync.WaitGroup
 	for i := range callers {
-		group.Go(func() { errs[i] = claimMachine(st) })
+		group.Go(func() { errs[i] = claimMachine(t.Context(), st) })
 	}
 	group.Wait()
 	claimed, want := 0,

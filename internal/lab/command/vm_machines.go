@@ -109,7 +109,7 @@ func vmWatch(ctx context.Context, env ui.Env, dir string) error {
 
 // vmTidy takes away what is left of a machine whose runner was killed. The hypervisor has died with that.
 func vmTidy(ctx context.Context, env ui.Env, st launch.Status) error {
-	unlock, err := lockMachines(st.Dir)
+	unlock, err := lockMachines(ctx, st.Dir)
 	if err != nil {
 		return err
 	}

@@ -235,7 +235,7 @@ func (r *vmRun) withPod(ctx context.Context, l manifest.Launch, c launch.Config)
 	} else {
 		c.About.Runtime = absolute(r.pods.stateDir)
 	}
-	if err := claimMachine(c.About); err != nil {
+	if err := claimMachine(ctx, c.About); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, launch.Forget(c.Dir)) }()

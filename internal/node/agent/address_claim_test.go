@@ -22,7 +22,7 @@ func TestAddressClaimOfPods(t *testing.T) {
 		),
 	)
 	if err == nil {
-		_, err = p.store.Create(o)
+		_, err = p.store.Create(t.Context(), o)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -33,7 +33,7 @@ func (p two) putOn(node, kind, namespace, name string, annotations map[string]st
 	}
 	o, err := store.NewObject(raw)
 	if err == nil {
-		_, err = p.store.Create(o)
+		_, err = p.store.Create(p.t.Context(), o)
 	}
 	if err != nil {
 		p.t.Fatal(err)

@@ -103,7 +103,7 @@ func TestBroughtAddresses(t *testing.T) {
 	})
 	// The pod is gone and its node has not said so: as when the node died.
 	n1.kill()
-	if err := p.store.Delete(store.PodKey("team", "brings"), ""); err != nil {
+	if err := p.store.Delete(t.Context(), store.PodKey("team", "brings"), ""); err != nil {
 		t.Fatal(err)
 	}
 	var heir *netns.NS

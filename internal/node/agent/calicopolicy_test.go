@@ -35,7 +35,7 @@ func TestCalicoPoliciesAreNamed(t *testing.T) {
 		return strings.Contains(n.log(), "Calico's own policies are not enforced by weft") &&
 			strings.Contains(n.log(), "1 (GlobalNetworkPolicy deny)")
 	})
-	if err := p.store.Delete(store.Key{Group: "crd.projectcalico.org", Kind: "GlobalNetworkPolicy", Name: "deny"},
+	if err := p.store.Delete(t.Context(), store.Key{Group: "crd.projectcalico.org", Kind: "GlobalNetworkPolicy", Name: "deny"},
 		""); err != nil {
 		t.Fatal(err)
 	}

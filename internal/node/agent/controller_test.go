@@ -24,7 +24,7 @@ func TestPoolsOfCalico(t *testing.T) {
 	} {
 		o, err := store.NewObject([]byte(text))
 		if err == nil {
-			_, err = p.store.Create(o)
+			_, err = p.store.Create(t.Context(), o)
 		}
 		if err != nil {
 			t.Fatal(err)

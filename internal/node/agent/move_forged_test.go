@@ -20,9 +20,9 @@ func (p two) write(o store.Object, err error) {
 	p.t.Helper()
 	if err == nil {
 		if was, missing := p.store.Get(o.Key); missing == nil {
-			err = p.store.CompareAndSwap(was.Version, o)
+			err = p.store.CompareAndSwap(p.t.Context(), was.Version, o)
 		} else {
-			_, err = p.store.Create(o)
+			_, err = p.store.Create(p.t.Context(), o)
 		}
 	}
 	if err != nil {

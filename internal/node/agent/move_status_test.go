@@ -72,9 +72,9 @@ func TestSilentMachineMoves(t *testing.T) {
 			t.Fatal(err)
 		}
 		if was, missing := p.store.Get(o.Key); missing == nil {
-			err = p.store.CompareAndSwap(was.Version, o)
+			err = p.store.CompareAndSwap(t.Context(), was.Version, o)
 		} else {
-			_, err = p.store.Create(o)
+			_, err = p.store.Create(t.Context(), o)
 		}
 		if err != nil {
 			t.Fatal(err)

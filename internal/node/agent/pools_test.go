@@ -53,7 +53,7 @@ func newTwo(t *testing.T, network string) two {
 			},
 		})
 		if err == nil {
-			_, err = s.Create(o)
+			_, err = s.Create(t.Context(), o)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -234,7 +234,7 @@ func TestPoolsComeLater(t *testing.T) {
 			NamespaceSelector: namespaces,
 		})
 		if err == nil {
-			_, err = p.store.Create(o)
+			_, err = p.store.Create(t.Context(), o)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -51,7 +51,7 @@ func (a *agent) run(ctx context.Context) error {
 		serving, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(behind, cancel)() // another part failed
-		return errors.Join(a.server.Run(serving), a.drain())
+		return errors.Join(a.server.Run(serving), a.drain(context.WithoutCancel(ctx)))
 	})
 	g.add(a.admin)
 	g.add(func(ctx context.Context) error {
@@ -200,8 +200,8 @@ func awaitServer(ctx context.Context, s *kube.Store, inCluster bool, cfg Config)
 }
 
 // drain lets the clean-up behind the last DELs finish; the reaper still runs.
-func (a *agent) drain() error {
-	ctx, cancel := context.WithTimeout(context.Background(), drainLimit)
+func (a *agent) drain(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, drainLimit)
 	defer cancel()
 	if err := a.attachments.attacher.Drain(ctx); err != nil {
 		a.cfg.Log.Warn("clean-up is left to the next start", "err", err)

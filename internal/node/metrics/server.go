@@ -62,7 +62,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 	}
 	stop := context.AfterFunc(ctx, func() {
-		soon, cancel := context.WithTimeout(context.Background(), closeLimit)
+		soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 		defer cancel()
 		if web.Shutdown(soon) != nil {
 			_ = web.Close()

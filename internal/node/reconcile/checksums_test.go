@@ -81,7 +81,7 @@ func pairOf(t *testing.T, spoiled bool) *cluster {
 	for _, m := range c.nodes {
 		m.stop()
 	}
-	if err := c.store.Delete(store.NodeKey("n3"), ""); err != nil {
+	if err := c.store.Delete(t.Context(), store.NodeKey("n3"), ""); err != nil {
 		t.Fatal(err)
 	}
 	a, b := c.nodes[0].node, c.nodes[1].node

@@ -220,7 +220,7 @@ func TestRestartTunnels(t *testing.T) {
 		ip(t, n1.node, "route add "+r)
 	}
 	ip(t, n1.node, "link add flannel.9 type vxlan id 9 dstport 4789 local 192.168.0.1")
-	if err := c.store.Delete(store.NodeKey("n3"), ""); err != nil {
+	if err := c.store.Delete(t.Context(), store.NodeKey("n3"), ""); err != nil {
 		t.Fatal(err)
 	}
 	n1.start(c)

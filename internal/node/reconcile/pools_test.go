@@ -36,7 +36,7 @@ func newPools(t *testing.T, how model.Encapsulation) *cluster {
 func (c *cluster) put(o store.Object, err error) {
 	c.t.Helper()
 	if err == nil {
-		_, err = c.store.Create(o)
+		_, err = c.store.Create(c.t.Context(), o)
 	}
 	if err != nil {
 		c.t.Fatal(err)
@@ -69,7 +69,7 @@ func TestBlocks(t *testing.T) {
 	within(t, soon, "a new block's route", func() bool {
 		return strings.Contains(n1.routes(t), "10.244.2.64/26 via 192.168.0.3")
 	})
-	if err := c.store.Delete(store.AddressBlocks().Key("", "p-10-244-2-64-26"), ""); err != nil {
+	if err := c.store.Delete(t.Context(), store.AddressBlocks().Key("", "p-10-244-2-64-26"), ""); err != nil {
 		t.Fatal(err)
 	}
 	within(t, soon, "the route of a block that went is gone", func() bool { return n1.routes(t) == before })

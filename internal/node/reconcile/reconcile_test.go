@@ -147,7 +147,7 @@ func (c *cluster) add(i int) {
 		},
 	})
 	if err == nil {
-		_, err = c.store.Create(o)
+		_, err = c.store.Create(c.t.Context(), o)
 	}
 	if err != nil {
 		c.t.Fatal(err)
@@ -225,7 +225,7 @@ func TestNodesComeAndGo(t *testing.T) {
 	c := newCluster(t)
 	n1 := c.nodes[0]
 	within(t, soon, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
-	if err := c.store.Delete(store.NodeKey("n3"), ""); err != nil {
+	if err := c.store.Delete(t.Context(), store.NodeKey("n3"), ""); err != nil {
 		t.Fatal(err)
 	}
 	within(t, soon, "routes to n3 gone", func() bool {
@@ -240,7 +240,7 @@ func TestNodesComeAndGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.store.Delete(o.Key, ""); err != nil {
+	if err := c.store.Delete(t.Context(), o.Key, ""); err != nil {
 		t.Fatal(err)
 	}
 	_, err = c.store.Modify(t.Context(), store.NodeKey("n3"), func(fields map[string]any) error {
@@ -295,7 +295,7 @@ func TestRestartTakesAwayWhatIsStale(t *testing.T) {
 	for _, r := range append(foreign, ours) {
 		ip(t, n1.node, "route add "+r)
 	}
-	if err := c.store.Delete(store.NodeKey("n3"), ""); err != nil {
+	if err := c.store.Delete(t.Context(), store.NodeKey("n3"), ""); err != nil {
 		t.Fatal(err)
 	}
 	n1.start(c)
@@ -312,7 +312,7 @@ func TestTroubleIsTold(t *testing.T) {
 	c := newCluster(t)
 	n1 := c.nodes[0]
 	within(t, soon, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
-	if err := c.store.Delete(store.NodeKey("n1"), ""); err != nil {
+	if err := c.store.Delete(t.Context(), store.NodeKey("n1"), ""); err != nil {
 		t.Fatal(err)
 	}
 	within(t, soon, "error in the status", func() bool {

@@ -86,7 +86,7 @@ func TestVxlan(t *testing.T) {
 	if !strings.Contains(full, "192.168.0.3 . 10.244.3.0") {
 		t.Errorf("n3 is not let in:\n%s", full)
 	}
-	if err := c.store.Delete(store.NodeKey("n3"), ""); err != nil {
+	if err := c.store.Delete(t.Context(), store.NodeKey("n3"), ""); err != nil {
 		t.Fatal(err)
 	}
 	within(t, soon, "nothing of n3 is left", func() bool {

@@ -134,7 +134,7 @@ func (c *cluster) machine(hub *netns.NS, i, n int) *machine {
 		},
 	})
 	if err == nil {
-		_, err = c.store.Create(o)
+		_, err = c.store.Create(c.t.Context(), o)
 	}
 	if err != nil {
 		c.t.Fatal(err)

@@ -29,7 +29,7 @@ func TestUDP(t *testing.T) {
 	} {
 		c.repaired(n1, harm)
 	}
-	if err := c.store.Delete(store.NodeKey("n3"), ""); err != nil {
+	if err := c.store.Delete(t.Context(), store.NodeKey("n3"), ""); err != nil {
 		t.Fatal(err)
 	}
 	within(t, "nothing of n3 is left", func() bool {
@@ -158,7 +158,7 @@ func TestWireguard(t *testing.T) {
 			})
 			c.publish()
 			c.allReach()
-			if err := c.store.Delete(store.NodeKey("n3"), ""); err != nil {
+			if err := c.store.Delete(t.Context(), store.NodeKey("n3"), ""); err != nil {
 				t.Fatal(err)
 			}
 			within(t, "n3 is not reached, n2 is", func() bool { return !n1.reaches(n3.addrs[0]) && n1.reaches(n2.addrs[0]) })

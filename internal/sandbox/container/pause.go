@@ -32,7 +32,7 @@ type PauseSpec struct {
 
 // StartPause starts the process that holds a sandbox's namespaces. dir/lock is held as long as it lives.
 func StartPause(ctx context.Context, self []string, dir string, spec PauseSpec) (process.ID, error) {
-	lock, err := process.Lock(filepath.Join(dir, "lock"), time.Second)
+	lock, err := process.Lock(ctx, filepath.Join(dir, "lock"), time.Second)
 	if err != nil {
 		return process.ID{}, fmt.Errorf("pause: %w", err)
 	}

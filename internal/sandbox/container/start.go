@@ -28,7 +28,7 @@ type report struct {
 // Start starts the container's command. self is the program that understands Hidden, with its leading arguments. The
 // command goes on when the caller dies.
 func Start(ctx context.Context, self []string, dir string) error {
-	lock, err := process.Lock(filepath.Join(dir, "lock"), time.Second)
+	lock, err := process.Lock(ctx, filepath.Join(dir, "lock"), time.Second)
 	if err != nil {
 		return fmt.Errorf("container %s: it is being started already: %w", filepath.Base(dir), err)
 	}

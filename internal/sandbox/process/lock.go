@@ -14,11 +14,11 @@ import (
 
 // Lock takes the lock of a file and gives the open file: whoever inherits it, or keeps it open, holds the lock, and the
 // kernel takes it back when the last of them is dead. So "who holds the lock lives" needs no process number.
-func Lock(path string, patience time.Duration) (*os.File, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+func Lock(ctx context.Context, path string, patience time.Duration) (*os.File, error) {
+	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	f, err := flock.Open(ctx, path, flock.Exclusive, 0o600)
-	if errors.Is(err, context.DeadlineExceeded) {
+	f, err := flock.Open(limited, path, flock.Exclusive, 0o600)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		err = fmt.Errorf("lock %s: %w", path, flock.ErrHeld)
 	}
 	return f, err

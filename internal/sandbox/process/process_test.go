@@ -79,11 +79,11 @@ func TestMarked(t *testing.T) {
 // A lock is held by whoever inherited it, as long as it lives.
 func TestLockIsInherited(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
-	f, err := Lock(path, 0)
+	f, err := Lock(t.Context(), path, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Lock(path, 20*time.Millisecond); !errors.Is(err, flock.ErrHeld) {
+	if _, err := Lock(t.Context(), path, 20*time.Millisecond); !errors.Is(err, flock.ErrHeld) {
 		t.Errorf("second lock: %v", err)
 	}
 	cmd := exec.Command("sleep", "100")

@@ -213,16 +213,16 @@ func TestWriteBackKeepsTheRest(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.CompareAndSwap(before, o); !errors.Is(err, store.ErrConflict) {
+	if err := s.CompareAndSwap(t.Context(), before, o); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("swap on an old version: %v", err)
 	}
-	if err := s.Delete(store.PodKey("default", "web"), ""); err != nil {
+	if err := s.Delete(t.Context(), store.PodKey("default", "web"), ""); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Get(store.PodKey("default", "web")); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("deleted pod: %v", err)
 	}
-	if err := s.Delete(store.Key{Group: "example.org", Kind: "Thing", Name: "odd:name"}, ""); err != nil {
+	if err := s.Delete(t.Context(), store.Key{Group: "example.org", Kind: "Thing", Name: "odd:name"}, ""); err != nil {
 		t.Fatal(err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(path, "*")); len(left) > 0 {
@@ -239,7 +239,7 @@ func TestCreate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Create(o); err != nil {
+	if _, err := s.Create(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(path, "node-n1.yaml")); err != nil {
@@ -248,7 +248,7 @@ func TestCreate(t *testing.T) {
 	if got, err := s.Get(o.Key); err != nil || got.Version != o.Version {
 		t.Errorf("read back %+v, %v; want version %s", got, err, o.Version)
 	}
-	if _, err := s.Create(o); !errors.Is(err, store.ErrExists) {
+	if _, err := s.Create(t.Context(), o); !errors.Is(err, store.ErrExists) {
 		t.Errorf("second create: %v", err)
 	}
 }
@@ -263,7 +263,7 @@ func TestCreatedPool(t *testing.T) {
 		before := time.Now().Unix()
 		o, err := store.NewObject([]byte(manifest))
 		if err == nil {
-			o, err = s.Create(o)
+			o, err = s.Create(t.Context(), o)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -286,7 +286,7 @@ func TestListItemsAreWritten(t *testing.T) {
 	if err := s.SetPodStatus(context.Background(), "default", "q", store.PodStatus{Phase: "Failed"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Delete(store.PodKey("default", "p"), ""); err != nil {
+	if err := s.Delete(t.Context(), store.PodKey("default", "p"), ""); err != nil {
 		t.Fatal(err)
 	}
 	b, _ := os.ReadFile(filepath.Join(path, "l.json"))

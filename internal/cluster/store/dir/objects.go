@@ -64,7 +64,7 @@ func (o places) Create(ctx context.Context, _ store.Kind, x store.Object) (store
 	if err := ctx.Err(); err != nil {
 		return x, fmt.Errorf("%s: %w", x.Key, err)
 	}
-	return o.s.Create(x)
+	return o.s.Create(ctx, x)
 }
 
 func (o places) CompareAndSwap(
@@ -73,7 +73,7 @@ func (o places) CompareAndSwap(
 	if err := ctx.Err(); err != nil {
 		return next, fmt.Errorf("%s: %w", next.Key, err)
 	}
-	return next, o.s.CompareAndSwap(version, next)
+	return next, o.s.CompareAndSwap(ctx, version, next)
 }
 
 func (o places) CompareAndSwapStatus(
@@ -86,7 +86,7 @@ func (o places) Delete(ctx context.Context, _ store.Kind, key store.Key, version
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
-	return o.s.Delete(key, version)
+	return o.s.Delete(ctx, key, version)
 }
 
 func of(key store.Key, kind store.Kind) bool { return key.Group == kind.Group && key.Kind == kind.Kind }

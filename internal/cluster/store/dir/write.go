@@ -22,12 +22,12 @@ import (
 
 // Create adds an object in a file of its own, "kind-namespace-name.yaml". The error wraps store.ErrExists when the name
 // is taken.
-func (s *Store) Create(o store.Object) (store.Object, error) {
+func (s *Store) Create(ctx context.Context, o store.Object) (store.Object, error) {
 	o, err := o.Born(time.Now())
 	if err != nil {
 		return o, err
 	}
-	err = s.locked(func() error {
+	err = s.locked(ctx, func() error {
 		if have, ok := s.index[o.Key]; ok {
 			return model.Faultf(model.CodeExists, "update it or choose another name", "%s stands in %s line %d already: %w",
 				o.Key, have.file, have.line, store.ErrExists)
@@ -48,8 +48,8 @@ func (s *Store) Create(o store.Object) (store.Object, error) {
 
 // CompareAndSwap replaces the object whose version is still the given one by next. The error wraps store.ErrConflict
 // when it was changed meanwhile and store.ErrNotFound when it is gone.
-func (s *Store) CompareAndSwap(version string, next store.Object) error {
-	return s.locked(func() error { return s.put(version, next) })
+func (s *Store) CompareAndSwap(ctx context.Context, version string, next store.Object) error {
+	return s.locked(ctx, func() error { return s.put(version, next) })
 }
 
 // Modify edits an object while nobody else writes. An edit that changes nothing writes nothing.
@@ -58,7 +58,7 @@ func (s *Store) Modify(ctx context.Context, key store.Key, edit store.Edit) (sto
 		return store.Object{}, fmt.Errorf("%s: %w", key, err)
 	}
 	var next store.Object
-	err := s.locked(func() error {
+	err := s.locked(ctx, func() error {
 		have, ok := s.index[key]
 		if !ok {
 			return fmt.Errorf("%s in %s: %w", key, s.path, store.ErrNotFound)
@@ -95,8 +95,8 @@ func (s *Store) SetPodStatus(ctx context.Context, namespace, name string, status
 }
 
 // Delete takes an object out; with an empty version whatever it is by now. A file that holds nothing else goes with it.
-func (s *Store) Delete(key store.Key, version string) error {
-	return s.locked(func() error {
+func (s *Store) Delete(ctx context.Context, key store.Key, version string) error {
+	return s.locked(ctx, func() error {
 		e, err := s.writable(key, version)
 		if err != nil {
 			return err
@@ -119,7 +119,7 @@ func (s *Store) Delete(key store.Key, version string) error {
 }
 
 // locked runs write while no other process writes, on a fresh index.
-func (s *Store) locked(write func() error) error {
+func (s *Store) locked(ctx context.Context, write func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d, err := os.Open(s.path)
@@ -127,7 +127,7 @@ func (s *Store) locked(write func() error) error {
 		return s.refused(err)
 	}
 	defer func() { _ = d.Close() }()
-	if err := flock.Wait(context.Background(), d.Fd(), flock.Exclusive); err != nil { // who writes, writes little
+	if err := flock.Wait(ctx, d.Fd(), flock.Exclusive); err != nil { // who writes, writes little
 		return s.refused(err)
 	}
 	if err := s.refresh(); err != nil {
