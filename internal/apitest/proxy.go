@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Request is one that a proxy saw.
@@ -58,9 +59,10 @@ func (s *Server) Proxy() *Proxy {
 		FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
 	}
 	p.server = &http.Server{
-		Handler:   http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(w, r, forward) }),
-		ErrorLog:  log.New(io.Discard, "", 0),
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{s.serve}, MinVersion: tls.VersionTLS12},
+		ReadHeaderTimeout: time.Minute,
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(w, r, forward) }),
+		ErrorLog:          log.New(io.Discard, "", 0),
+		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{s.serve}, MinVersion: tls.VersionTLS12},
 		ConnState: func(c net.Conn, state http.ConnState) {
 			p.mu.Lock()
 			defer p.mu.Unlock()

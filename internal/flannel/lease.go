@@ -91,7 +91,7 @@ func standIn(p netip.Prefix) netip.Addr {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(p.String()))
 	n := h.Sum32()
-	return netip.AddrFrom4([4]byte{0xf0 | byte(n>>24)&0x0e, byte(n >> 16), byte(n >> 8), byte(n)})
+	return netip.AddrFrom4([4]byte{0xf0 | byte(n>>24)&0x0e, byte(n >> 16), byte(n >> 8), byte(n)}) //nolint:gosec // its bytes
 }
 
 // ParseLease reads a lease: the last part of its key, and its value. PublicIP says nothing where there is no IPv4

@@ -169,7 +169,7 @@ func portNumbers(field string, first, last int64) (uint16, uint16, error) {
 	case last < first || last > 65535:
 		return 0, 0, fmt.Errorf("%s %d: the range ends at %d, want %d to 65535", field, first, last, first)
 	}
-	return uint16(first), uint16(last), nil
+	return uint16(first), uint16(last), nil //nolint:gosec // both are ports, see above
 }
 
 // checkPortName refuses what no container can call a port.

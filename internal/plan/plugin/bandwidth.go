@@ -167,7 +167,7 @@ func (l limit) bucket(link string) state.Qdisc {
 	const octet, perSecond = 8, 40
 	rate, burst := l.rate/octet, l.burst/octet
 	return state.Qdisc{
-		Link: link, Kind: state.TBF, Rate: rate, Burst: uint32(burst),
+		Link: link, Kind: state.TBF, Rate: rate, Burst: uint32(burst), //nolint:gosec // readLimit refuses 4 GB and more
 		Limit: uint32(min(rate/perSecond+burst, math.MaxUint32)),
 	}
 }

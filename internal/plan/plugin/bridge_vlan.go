@@ -129,7 +129,7 @@ func (c bridgeConf) vlanDevice(in Input, gateways []netip.Prefix) []state.Link {
 			Shared: true,
 			Peer:   &state.Peer{Space: state.Host, Name: name},
 			Vlans: &state.PortVlans{
-				Ranges: []state.VlanRange{{First: uint16(c.Vlan), Last: uint16(c.Vlan), PVID: true, Untagged: true}},
+				Ranges: []state.VlanRange{{First: uint16(c.Vlan), Last: uint16(c.Vlan), PVID: true, Untagged: true}}, //nolint:gosec // checkVlans
 				Others: c.PreserveDefaultVlan,
 			},
 		},

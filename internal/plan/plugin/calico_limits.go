@@ -60,7 +60,7 @@ func (f flow) bucket(link string, mtu uint64) state.Qdisc {
 	const octet, header = 8, 14
 	b := limit{rate: f.rate, burst: min(f.burst, octet*math.MaxUint32)}.bucket(link)
 	if f.peak != 0 {
-		b.Peak, b.PeakBurst = f.peak/octet, uint32(max(f.minburst, mtu+header))
+		b.Peak, b.PeakBurst = f.peak/octet, uint32(max(f.minburst, mtu+header)) //nolint:gosec // 100 MB at most: see flow
 	}
 	return b
 }

@@ -95,13 +95,13 @@ func (a *addressed) podRoutes(link string) []state.Route {
 			}
 		}
 		route := state.Route{
-			Dst: r.Dst.Masked(), Gw: gw, Link: link, Metric: uint32(r.Priority), MTU: r.MTU, AdvMSS: r.AdvMSS, Coexists: true,
+			Dst: r.Dst.Masked(), Gw: gw, Link: link, Metric: uint32(r.Priority), MTU: r.MTU, AdvMSS: r.AdvMSS, Coexists: true, //nolint:gosec // fromIPAM
 		}
 		if r.Table != nil {
-			route.Table = uint32(*r.Table)
+			route.Table = uint32(*r.Table) //nolint:gosec // fromIPAM
 		}
 		if r.Scope != nil {
-			scope := state.Scope(*r.Scope)
+			scope := state.Scope(*r.Scope) //nolint:gosec // fromIPAM
 			route.Scope = &scope
 		}
 		same := func(o state.Route) bool {

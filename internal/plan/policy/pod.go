@@ -172,6 +172,6 @@ type identity struct {
 
 // join makes the pod one of the identity's.
 func (id *identity) join(p *pod) {
-	p.identity, p.slot = id, int32(len(id.pods))
+	p.identity, p.slot = id, int32(len(id.pods)) //nolint:gosec // no cluster has 2 billion pods
 	id.pods = append(id.pods, p)
 }

@@ -113,7 +113,7 @@ func Start(ctx context.Context, c qemu.Config) (*Machine, error) {
 		m.end(nil)
 		return nil, fmt.Errorf("machine %s: libvirt: %w%s", c.Name, err, lastWords(log.Name()))
 	}
-	go m.follow()
+	go m.follow() //nolint:gosec // it ends with the machine, not with the call that begins it
 	return m, nil
 }
 

