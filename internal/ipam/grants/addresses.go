@@ -89,7 +89,7 @@ func Address(ctx context.Context, objects store.Objects, r model.PoolRequest) er
 }
 
 // permitted looks whether a node may take a block's address for a claim. It reports true where there is nothing to be
-// granted: the node has the address, or was granted it, or nobody is to have it.
+// granted: the node has the address, or was granted it, or it is free for whoever takes it first.
 func permitted(ctx context.Context, objects store.Objects, b model.AddressBlock, claim store.Object,
 	r model.PoolRequest, entry string, refuse func(string, ...any) error,
 ) (bool, error) {

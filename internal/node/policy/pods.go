@@ -85,7 +85,7 @@ type podTables struct {
 	denials *denialLog
 	node    *nodeTables
 
-	// podWrites is the turn of who writes in pods. Who writes the node's tables, too, has that turn before.
+	// podWrites is the turn of who writes in pods. Who writes the node's tables before has ended that turn by then.
 	podWrites turn
 	places    map[policy.Place]*place
 	// stale are interfaces at ports in whose pods an earlier agent may have left a table; true where that it cannot be

@@ -4,8 +4,8 @@ package policy
 
 import "time"
 
-// turn is whose turn it is to ask the kernel for something that may take it long. The Enforcer's lock is never held
-// meanwhile, and nobody who has it waits for a turn.
+// turn is whose turn it is to ask the kernel for something that may take it long. The lock (desired.mu) is never
+// held meanwhile, and nobody who has it waits for a turn.
 type turn chan struct{}
 
 func newTurn() turn { return make(turn, 1) }

@@ -17,8 +17,8 @@ const GuardTable = "weft_guard_"
 // guard lets a guest send from its own addresses only.
 type guard struct{ *planner }
 
-// atBridge has a guest speak for itself alone. It owns its wire as no container does, so what it sends is looked at where
-// it comes out of the tap, before the bridge learns of it: by its hardware address and its addresses, in ARP and
+// atBridge has a guest speak for itself alone. It owns its wire as no container does, so what it sends is looked at
+// where it comes out of the tap, before the bridge learns of it: by its hardware address and its addresses, in ARP and
 // neighbor advertisements as well; not as a router, not as a DHCP server, not tagged, not to the pod's loopback
 // addresses, which route_localnet would let through. Who may say everything on its wire (a network without addresses)
 // has no guard.

@@ -69,7 +69,7 @@ func (e *Engine) Recover(ctx context.Context) (Report, error) {
 	return r.found, errors.Join(r.errs...)
 }
 
-// recovery is what Recover does.
+// recovery is one run of Recover: what the checkpoints say, and what was cleaned or could not be.
 type recovery struct {
 	*Engine
 	marked map[string]checkpoint.Checkpoint // by sandbox
