@@ -28,8 +28,10 @@ type noted struct {
 func (n *noted) Has(string) bool                                                { return true }
 func (n *noted) Compose(_ model.AttachmentKey, f state.Fragment) state.Fragment { return f }
 func (n *noted) Records() ([]Record, error)                                     { return n.records, nil }
-func (n *noted) Open(rec Record) *netns.NS                                      { return n.here[rec.Machine.Key] }
-func (n *noted) Forget(_ context.Context, rec Record) error                     { n.note(rec, "forgotten"); return nil }
+
+func (n *noted) Open(rec Record) *netns.NS { return n.here[rec.Machine.Key] }
+
+func (n *noted) Forget(_ context.Context, rec Record) error { n.note(rec, "forgotten"); return nil }
 
 func (n *noted) note(rec Record, what string) {
 	n.undone[rec.Machine.Key] = append(n.undone[rec.Machine.Key], what)

@@ -102,11 +102,8 @@ func (ob *obtainer) obtain(ctx context.Context, w want, h holder, patience time.
 		if a, ok, err := ob.fromMemory(ctx, w, h, true); ok || err != nil {
 			return a, err
 		}
-		if !hungry && !w.addr.IsValid() {
-			hungry = true
-			if err := ob.hungers(ctx, p); err != nil {
-				return netip.Addr{}, err
-			}
+		if hungry, err = ob.hungers(ctx, p, w, hungry); err != nil {
+			return netip.Addr{}, err
 		}
 		release() // others of this node need not wait for it
 		release = func() {}
@@ -143,13 +140,16 @@ func (ob *obtainer) wait(
 	return false, nil
 }
 
-// hungers notes that one more waits for an address of a pool, and asks the others for theirs. It ends with sated, also
-// after an error.
-func (ob *obtainer) hungers(ctx context.Context, p *pool) error {
+// hungers notes that one more waits for any address of a pool, and asks the others for theirs, where that has not been
+// done already. Where it reports true, it ends with sated, also after an error.
+func (ob *obtainer) hungers(ctx context.Context, p *pool, w want, already bool) (bool, error) {
+	if already || w.addr.IsValid() {
+		return already, nil
+	}
 	ob.mem.mu.Lock()
 	p.hungry++
 	ob.mem.mu.Unlock()
-	return ob.registry.say(ctx, p, true)
+	return true, ob.registry.say(ctx, p, true)
 }
 
 // fetch gives an address of a block that nobody had, or that was ceded to anybody; false when there is none to be had.

@@ -29,9 +29,9 @@ func peer(t *testing.T) string {
 	return path
 }
 
-func runPeer(t *testing.T, bin, verb, id, conf string) (netip.Addr, error) {
+func runPeer(ctx context.Context, t *testing.T, bin, verb, id, conf string) (netip.Addr, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bin)
 	cmd.Env = []string{
@@ -68,7 +68,7 @@ func TestBesideTheReferencePlugin(t *testing.T) {
 	held := map[string]netip.Addr{}
 	turn := func(ours bool, verb, id string) (netip.Addr, error) {
 		if !ours {
-			return runPeer(t, bin, verb, id, conf)
+			return runPeer(ctx, t, bin, verb, id, conf)
 		}
 		if verb == "DEL" {
 			return netip.Addr{}, a.Del(ctx, ask(conf, id))
@@ -156,7 +156,7 @@ func TestKilledAtRandom(t *testing.T) {
 		t.Errorf("%d addresses left after GC", len(left))
 	}
 	if bin := os.Getenv("WEFT_PEER_BIN_DIR"); bin != "" {
-		if _, err := runPeer(t, peer(t), "ADD", "after", conf); err != nil {
+		if _, err := runPeer(t.Context(), t, peer(t), "ADD", "after", conf); err != nil {
 			t.Errorf("the reference plugin after the kills: %v", err)
 		}
 	}

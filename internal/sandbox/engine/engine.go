@@ -83,7 +83,9 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.Step == nil {
 		cfg.Step = func(string) {}
 	}
-	e := &Engine{cfg: cfg, log: cfg.Log.With("room", "engine"), boxes: &boxTable{root: cfg.StateDir, byID: map[string]*box{}}}
+	e := &Engine{
+		cfg: cfg, log: cfg.Log.With("room", "engine"), boxes: &boxTable{root: cfg.StateDir, byID: map[string]*box{}},
+	}
 	for _, dir := range []string{"names", "sandboxes", "netns"} {
 		if err := os.MkdirAll(e.boxes.path(dir), 0o700); err != nil {
 			return nil, fmt.Errorf("state directory: %w", err)
