@@ -95,11 +95,11 @@ func watchOver(env ui.Env, dir string) error {
 
 // vmWatch waits until the process that started it has ended, and takes away what that has left.
 func vmWatch(ctx context.Context, env ui.Env, dir string) error {
-	_, _ = io.Copy(io.Discard, env.Stdin)
-	st, found, err := launch.Read(dir)
+	st, found, err := launch.Read(dir) // that process has claimed the machine before
 	if err != nil || !found {
 		return err
 	}
+	_, _ = io.Copy(io.Discard, env.Stdin)
 	// The kernel closes what a process had open before it says that the process is gone: on a busy machine long before.
 	if err := st.Runner.Wait(ctx); err != nil {
 		return err
@@ -115,9 +115,10 @@ func vmTidy(ctx context.Context, env ui.Env, st launch.Status) error {
 	}
 	defer func() { _ = unlock.Close() }()
 	now, found, err := launch.Read(st.Dir)
-	if err != nil || !found || now.Phase != launch.Dead { // somebody was quicker
+	if err != nil || !found || now.Phase != launch.Dead || now.Runner != st.Runner { // somebody was quicker
 		return err
 	}
+	st = now
 	fmt.Fprintf(env.Stderr, "weft: taking away what is left of machine %s\n", st.Key())
 	if err := vmLeave(ctx, st); err != nil {
 		return err

@@ -321,7 +321,7 @@ func TestAbandonedAddIsNotDone(t *testing.T) {
 		parked: newParked(),
 	}
 	s.log = logTo(t)
-	s.verbs = &verbs{cfg: s.cfg, log: s.log}
+	s.verbs = verbsOf(t, rec)
 	s.verbs.queue, err = openQueue(filepath.Join(t.TempDir(), "queue"), s.log, time.Now, s.verbs.replay)
 	if err != nil {
 		t.Fatal(err)

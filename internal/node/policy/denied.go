@@ -8,25 +8,8 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/kernel/nflog"
-	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/policy"
 )
-
-// Teller tells people about policies, behind the caller's back.
-type Teller interface {
-	// Faults says what of a policy could not be understood; none: all of it is.
-	Faults(key model.PolicyKey, faults []string)
-}
-
-// tell tells what is wrong with a policy. The lock is held.
-func (fe *feed) tell(key model.PolicyKey, faults []string) {
-	if len(faults) > 0 {
-		fe.log.Warn("policy is not understood in full; what is not allows nothing", "policy", key.String(), "faults", faults)
-	}
-	if fe.cfg.Told != nil {
-		fe.cfg.Told.Faults(key, faults)
-	}
-}
 
 // denialLog logs denied packets, with the names of who sent them and to whom.
 type denialLog struct {

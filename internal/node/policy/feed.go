@@ -16,6 +16,12 @@ import (
 // configHash is, on the pod that stands for a static one in the API, the uid by which the kubelet knows it.
 const configHash = "kubernetes.io/config.hash"
 
+// Teller tells people about policies, behind the caller's back.
+type Teller interface {
+	// Faults says what of a policy could not be understood; none: all of it is.
+	Faults(key model.PolicyKey, faults []string)
+}
+
 // feed takes in what the store tells: policies and namespaces, and once there is a policy everything that it can be
 // about.
 type feed struct {
@@ -271,4 +277,14 @@ func (fe *feed) takeEndpoints(o store.Object, gone bool) error {
 	}
 	fe.published[node] = keys
 	return nil
+}
+
+// tell tells what is wrong with a policy. The lock is held.
+func (fe *feed) tell(key model.PolicyKey, faults []string) {
+	if len(faults) > 0 {
+		fe.log.Warn("policy is not understood in full; what is not allows nothing", "policy", key.String(), "faults", faults)
+	}
+	if fe.cfg.Told != nil {
+		fe.cfg.Told.Faults(key, faults)
+	}
 }

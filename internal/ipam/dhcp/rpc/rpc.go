@@ -31,7 +31,8 @@ const (
 	NoMethod = "rpc: can't find method "
 )
 
-// MaxMessage bounds what is read of one call or one answer, in bytes: encoding/gob itself would take a gigabyte.
+// MaxMessage bounds what a daemon reads of one call, and a client of a connection, which it makes for one call, in
+// bytes: encoding/gob itself would take a gigabyte.
 const MaxMessage = 4 << 20
 
 // ErrNoMethod is wrapped by the answer of a daemon that does not know the method: the reference's.
