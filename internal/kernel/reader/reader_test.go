@@ -53,8 +53,11 @@ func TestLinks(t *testing.T) {
 	if _, is := enslaved[port.Index]; err != nil || len(enslaved) != 1 || !is {
 		t.Errorf("ports of br0: %v %v", enslaved, err)
 	}
-	if all, err := r.Links(t.Context(), 0); err != nil || len(all) != 4 { // with lo
-		t.Errorf("%d links, %v", len(all), err)
+	all, err := r.Links(t.Context(), 0) // some kernels also have tunnels of their own in each namespace
+	for _, index := range []int{1, found["br0"].Index, port.Index} {
+		if _, is := all[index]; err != nil || !is {
+			t.Errorf("link %d is not among %v, %v", index, all, err)
+		}
 	}
 	if gone, ok, err := r.LinkByIndex(t.Context(), 4711); err != nil || ok {
 		t.Errorf("%+v %v", gone, err)
