@@ -61,7 +61,7 @@ func (k *known) followed(gen uint32) {
 	}
 }
 
-// covers tells whether the structure that in names was seen whole.
+// covers reports whether the structure that in names was seen whole.
 func (t *table) covers(in state.Table) bool {
 	for _, s := range in.Sets {
 		had, ok := t.Set(s.Name)

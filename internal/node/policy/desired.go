@@ -72,7 +72,7 @@ func newDesired(cfg *Config, log *slog.Logger) *desired {
 	}
 }
 
-// ready tells whether what the index says may be written: all is known that it needs. The lock is held.
+// ready reports whether what the index says may be written: all is known that it needs. The lock is held.
 func (d *desired) ready() bool { return d.told && (d.met || len(d.known) == 0) }
 
 // await waits until something is true, which is asked with the lock held; false when it is not in time.
@@ -116,10 +116,10 @@ func (d *desired) ask() {
 	}
 }
 
-// concerned tells whether a policy could be about pods of a namespace. The lock is held.
+// concerned reports whether a policy could be about pods of a namespace. The lock is held.
 func (d *desired) concerned(namespace string) bool { return d.about[namespace] > 0 || d.about[""] > 0 }
 
-// knows tells whether a pod of this node is known. The lock is held.
+// knows reports whether a pod of this node is known. The lock is held.
 func (d *desired) knows(ref model.PodRef) bool {
 	is, ok := d.pods[model.PodRef{Namespace: ref.Namespace, Name: ref.Name}]
 	return ok && (ref.UID == "" || ref.UID == is.uid || ref.UID == is.hash)
@@ -174,7 +174,7 @@ func (d *desired) coming(p policy.Place) bool {
 	return false
 }
 
-// renamed tells whether the pod has another name in the index by now: the namespace has that one's table. The lock is
+// renamed reports whether the pod has another name in the index by now: the namespace has that one's table. The lock is
 // held.
 func (d *desired) renamed(p policy.Place) bool {
 	for _, l := range d.local {
@@ -209,14 +209,14 @@ func (d *desired) podPlaces() []policy.Place {
 	return out
 }
 
-// inUse tells whether some interface is judged in a place.
+// inUse reports whether some interface is judged in a place.
 func (d *desired) inUse(p policy.Place) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Contains(d.podPlaces(), p)
 }
 
-// hasPorts tells whether some interface is judged at a port. The lock is held.
+// hasPorts reports whether some interface is judged at a port. The lock is held.
 func (d *desired) hasPorts() bool {
 	for _, l := range d.local {
 		if l.Point() == model.PointPort {

@@ -49,7 +49,7 @@ func (pt *podTables) unheard(p policy.Place, at *place, err error) {
 	}
 }
 
-// isHeard tells whether another place of the pod hears the whole namespace.
+// isHeard reports whether another place of the pod hears the whole namespace.
 func (pt *podTables) isHeard(p policy.Place, at *place) bool {
 	pt.desired.mu.Lock()
 	defer pt.desired.mu.Unlock()

@@ -74,7 +74,7 @@ func (wr *writer) keep(ctx context.Context, meddled <-chan struct{}) error {
 	}
 }
 
-// wrong tells whether something is known not to be as it should.
+// wrong reports whether something is known not to be as it should.
 func (wr *writer) wrong() bool {
 	wr.desired.mu.Lock()
 	defer wr.desired.mu.Unlock()

@@ -91,7 +91,7 @@ func (e *expected) route(s watch.Sign) bool {
 	return s.Gone == e.routes[routeID{s.Dst, s.Gw, s.Link, s.Metric}]
 }
 
-// entry tells whether a sign of a neighbor or a forwarding entry on a device of the mesh is news.
+// entry reports whether a sign of a neighbor or a forwarding entry on a device of the mesh is news.
 func (e *expected) entry(s watch.Sign) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

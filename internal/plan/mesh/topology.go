@@ -52,7 +52,7 @@ type Underlay struct {
 	MTU int `json:"mtu"`
 }
 
-// Reaches tells whether an address is a neighbor.
+// Reaches reports whether an address is a neighbor.
 func (u Underlay) Reaches(a netip.Addr) bool {
 	return slices.ContainsFunc(u.OnLink, func(p netip.Prefix) bool { return p.Contains(a) })
 }

@@ -158,7 +158,7 @@ func via(step *Step, gateways []netip.Addr, name string) error {
 	return nil
 }
 
-// reached tells whether a gateway is a neighbor of the interface.
+// reached reports whether a gateway is a neighbor of the interface.
 func reached(r model.Result, name string, gw netip.Addr) bool {
 	return gw.IsLinkLocalUnicast() ||
 		slices.ContainsFunc(addressesOf(r, name), func(ip model.IP) bool { return ip.Address.Contains(gw) })

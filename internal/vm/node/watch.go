@@ -9,7 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// watched tells whether a machine is looked at now and then: one in a pod of others, which nobody tells of, one whose
+// watched reports whether a machine is looked at now and then: one in a pod of others, which nobody tells of, one whose
 // guest is joined to the pod's link, which nothing else would notice, and one that could not be undone when its
 // attachment ended.
 func watched(r phase1.Record) bool { return r.Container == "" || len(r.Joins()) > 0 || r.Unfinished() }

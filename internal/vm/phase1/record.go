@@ -120,7 +120,7 @@ func RecordOf(stored attach.Record) (Record, error) {
 	return r, nil
 }
 
-// Unfinished tells whether some of its networks are neither there nor gone.
+// Unfinished reports whether some of its networks are neither there nor gone.
 func (r Record) Unfinished() bool {
 	return slices.ContainsFunc(r.Networks, func(n Network) bool { return n.State != Finished })
 }
