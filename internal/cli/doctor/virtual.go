@@ -39,7 +39,7 @@ func machinesWhole(ctx context.Context, n Node) []Finding {
 func machineProblem(p model.MachineProblem) []Finding {
 	switch {
 	case p.Unfinished:
-		return bad("the agent takes it back when it starts; weft vm phase1 goes on with it", "machine %s: %s", p.Machine,
+		return bad("the agent takes back what it can, now and then; weft vm phase1 goes on with it", "machine %s: %s", p.Machine,
 			p.Says)
 	case p.Gone:
 		return warn("the agent forgets it when it starts, or after the pod's DEL", "machine %s: %s", p.Machine, p.Says)
